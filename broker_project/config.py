@@ -1,0 +1,485 @@
+"""Every setting of the application, read once, typed and checked (DESIGN: settings).
+
+``load()`` returns a frozen :class:`Config` or raises :class:`ConfigError` with one sentence that names the
+setting. Nothing else in the project reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+import yaml
+
+from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
+from broker_project.lib.keyspace import RedisNames
+from broker_project.lib.keyspace_config import load_redis_names
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+MIC_FEED = "https://www.soumu.go.jp/news.rdf"
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+# What may not be an agent id or a role, since it already means something as a label.
+RESERVED_LABELS = frozenset({"in-progress", "needs-review", "review-done", "parked", "story", "epic", "fix"})
+
+
+class Source(StrEnum):
+    """Where an outside system is: the real one, the local stand-in, or nowhere."""
+
+    REAL = "real"
+    SANDBOX = "sandbox"
+    OFF = "off"
+
+
+@dataclass(frozen=True)
+class AgentRole:
+    role: str
+    persona: str
+
+
+@dataclass(frozen=True)
+class GitHubConfig:
+    source: Source
+    repository: str
+    api_url: str
+    token: str = field(repr=False, default="")
+    app_id: str = ""
+    app_private_key: str = field(repr=False, default="")
+    webhook_secret: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True)
+class GeminiConfig:
+    source: Source
+    api_url: str  # empty: Google's own
+    screening_model: str
+    summary_model: str
+    api_key: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True)
+class MastodonConfig:
+    source: Source
+    api_url: str
+    visibility: str
+    access_token: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True)
+class FootballConfig:
+    source: Source
+    api_url: str
+    leagues: tuple[int, ...]
+    api_key: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True)
+class StorageConfig:
+    """``OFF`` means files under ``var/gcs/``: the same code path with a folder behind it."""
+
+    source: Source
+    bucket: str
+    emulator_url: str
+
+
+@dataclass(frozen=True)
+class Config:
+    # The server and its stores
+    var: Path
+    host: str
+    port: int
+    secret_key: str = field(repr=False)
+    secret_key_is_given: bool
+    debug: bool
+    allowed_hosts: tuple[str, ...]
+    csrf_trusted_origins: tuple[str, ...]
+    database: dict[str, Any] = field(repr=False)
+    redis_url: str = field(repr=False)  # empty: embedded
+    redis_names: RedisNames
+    metrics_token: str = field(repr=False)
+    # Agents and tasks
+    sandbox: bool
+    sandbox_url: str
+    agent_auth: str
+    agents_file: Path
+    agent_roles: tuple[AgentRole, ...]
+    priority_gate: str
+    poll_seconds: int
+    long_poll_seconds: int
+    review_delay_minutes: int
+    review_timeout_minutes: int
+    max_attempts: int
+    github: GitHubConfig
+    # Feeds
+    feed_urls: tuple[str, ...]
+    feed_max_retries: int
+    feed_lease_seconds: int
+    allowed_private_hosts: frozenset[tuple[str, int]]
+    gemini: GeminiConfig
+    mastodon: MastodonConfig
+    # Fixtures
+    football: FootballConfig
+    storage: StorageConfig
+    fixture_before_minutes: int
+    fixture_after_minutes: int
+    fixture_max_attempts: int
+    fixture_catch_up_minutes: int
+    fixture_stale_minutes: int
+    fixture_retention_days: int
+
+    @property
+    def is_public(self) -> bool:
+        """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
+        return any(host not in LOOPBACK_HOSTS for host in self.allowed_hosts)
+
+    @property
+    def role_names(self) -> frozenset[str]:
+        return frozenset(entry.role for entry in self.agent_roles)
+
+    def secret_values(self) -> frozenset[str]:
+        """Every secret in use, for the log filter: these never appear in a log, an error column or a page."""
+        found = {
+            self.secret_key,
+            self.metrics_token,
+            self.github.token,
+            self.github.app_private_key,
+            self.github.webhook_secret,
+            self.gemini.api_key,
+            self.mastodon.access_token,
+            self.football.api_key,
+            str(self.database.get("PASSWORD") or ""),
+            _password_of(self.redis_url),
+        }
+        # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
+        return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
+
+
+def _password_of(url: str) -> str:
+    match = re.match(r"[a-z+]+://[^:@/]*:([^@/]+)@", url)
+    return match.group(1) if match else ""
+
+
+def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
+    """Read the environment over the ``.env`` file. What the environment says wins."""
+    outer = dict(os.environ if environ is None else environ)
+    env_file = outer.get("BROKER_ENV_FILE", str(base_dir / ".env"))
+    inner = read_env_file(Path(env_file)) if env_file else {}
+    # An empty variable is not set: it does not hide what the file says.
+    env = Environment({**inner, **{name: value for name, value in outer.items() if value.strip()}})
+
+    var = Path(env.text("BROKER_VAR", str(base_dir / "var"))).absolute()
+    make_var(var)
+    host, port = env.text("HOST", "127.0.0.1"), env.integer("PORT", 8000, low=1, high=65535)
+    secret_key, secret_key_is_given = read_secret_key(env, var)
+
+    sandbox = env.boolean("BROKER_SANDBOX", default=not any(env.is_set(name) for name in CREDENTIALS))
+    sandbox_url = env.url("BROKER_SANDBOX_URL", f"http://127.0.0.1:{port + 1 if port < 65535 else port - 1}")
+    agent_roles, agents_file = read_agents(env, base_dir)
+    allowed = read_private_hosts(env)
+    if sandbox:
+        allowed |= {_host_and_port(sandbox_url)}
+
+    config = Config(
+        var=var,
+        host=host,
+        port=port,
+        secret_key=secret_key,
+        secret_key_is_given=secret_key_is_given,
+        debug=env.boolean("DJANGO_DEBUG", default=False),
+        allowed_hosts=env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS,
+        csrf_trusted_origins=read_origins(env),
+        database=read_database(env, var),
+        redis_url=read_redis_url(env),
+        redis_names=load_redis_names(
+            namespace=env.text("BROKER_NAMESPACE"),
+            # An empty prefix is a choice, so this one setting is looked at before empty values are dropped.
+            task_prefix=outer.get("BROKER_TASK_KEY_PREFIX", inner.get("BROKER_TASK_KEY_PREFIX")),
+            config_file=env.text("BROKER_REDIS_CONFIG"),
+        ),
+        metrics_token=env.text("BROKER_METRICS_TOKEN"),
+        sandbox=sandbox,
+        sandbox_url=sandbox_url,
+        agent_auth=env.choice("BROKER_AGENT_AUTH", "open" if sandbox else "token", ("open", "token")),
+        agents_file=agents_file,
+        agent_roles=agent_roles,
+        priority_gate=env.choice("BROKER_PRIORITY_GATE", "open", ("open", "assignable")),
+        poll_seconds=env.integer("BROKER_POLL_SECONDS", 300, low=10, high=86400),
+        long_poll_seconds=env.integer("BROKER_LONG_POLL_SECONDS", 120, low=0, high=600),
+        review_delay_minutes=env.integer("BROKER_REVIEW_DELAY_MINUTES", 5, low=0, high=1440),
+        review_timeout_minutes=env.integer("BROKER_REVIEW_TIMEOUT_MINUTES", 10, low=0, high=1440),
+        max_attempts=env.integer("BROKER_MAX_ATTEMPTS", 3, low=1, high=1000),
+        github=read_github(env, sandbox, sandbox_url),
+        feed_urls=read_feed_urls(env, sandbox, sandbox_url),
+        feed_max_retries=env.integer("FEED_MAX_RETRIES", 3, low=0, high=1000),
+        feed_lease_seconds=env.integer("FEED_LEASE_SECONDS", 600, low=1, high=86400),
+        allowed_private_hosts=frozenset(allowed),
+        gemini=read_gemini(env, sandbox, sandbox_url),
+        mastodon=read_mastodon(env, sandbox, sandbox_url),
+        football=read_football(env, sandbox, sandbox_url),
+        storage=read_storage(env),
+        fixture_before_minutes=env.integer("FIXTURE_BEFORE_MINUTES", 60, low=0, high=10080),
+        fixture_after_minutes=env.integer("FIXTURE_AFTER_MINUTES", 60, low=0, high=10080),
+        fixture_max_attempts=env.integer("FIXTURE_MAX_ATTEMPTS", 3, low=1, high=1000),
+        fixture_catch_up_minutes=env.integer("FIXTURE_CATCH_UP_MINUTES", 1440, low=0, high=43200),
+        fixture_stale_minutes=env.integer("FIXTURE_STALE_MINUTES", 30, low=1, high=10080),
+        fixture_retention_days=env.integer("FIXTURE_RETENTION_DAYS", 30, low=1, high=36500),
+    )
+    if config.is_public:
+        refuse_unsafe(config)
+    return config
+
+
+CREDENTIALS = (
+    "GITHUB_TOKEN",
+    "GITHUB_APP_ID",
+    "GEMINI_API_KEY",
+    "MASTODON_ACCESS_TOKEN",
+    "API_FOOTBALL_KEY",
+    "GCS_BUCKET",
+)
+
+
+def refuse_unsafe(config: Config) -> None:
+    """What a host that others can reach must not have."""
+    where = "while DJANGO_ALLOWED_HOSTS lets other machines in"
+    if not config.secret_key_is_given:
+        raise ConfigError(f"DJANGO_SECRET_KEY must be set {where}.")
+    if config.debug:
+        raise ConfigError(f"DJANGO_DEBUG must be off {where}.")
+    if config.sandbox:
+        raise ConfigError(f"BROKER_SANDBOX must be 0 {where}: stand-ins do not belong in production.")
+
+
+def make_var(var: Path) -> None:
+    try:
+        var.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be made: {error.strerror}.") from None
+    if not os.access(var, os.W_OK | os.X_OK):
+        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be written to.")
+
+
+def read_secret_key(env: Environment, var: Path) -> tuple[str, bool]:
+    if given := env.text("DJANGO_SECRET_KEY"):
+        if len(given) < 32:
+            raise ConfigError("DJANGO_SECRET_KEY must have at least 32 characters.")
+        return given, True
+    path = var / "secret_key"
+    # Written beside and linked into place: of two processes that start at once, both read the winner's key.
+    if not path.exists():
+        draft = var / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(secrets.token_urlsafe(64))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    try:
+        key = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"DJANGO_SECRET_KEY: {path} cannot be read: {error.strerror}.") from None
+    if len(key) < 32:
+        raise ConfigError(f"DJANGO_SECRET_KEY: {path} is damaged; remove it or set the variable.")
+    return key, False
+
+
+def read_origins(env: Environment) -> tuple[str, ...]:
+    origins = env.listing("DJANGO_CSRF_TRUSTED_ORIGINS")
+    for origin in origins:
+        check_url("DJANGO_CSRF_TRUSTED_ORIGINS", origin.replace("*.", "any."))
+    return origins
+
+
+def read_database(env: Environment, var: Path) -> dict[str, Any]:
+    url = env.text("DATABASE_URL")
+    if not url:
+        return sqlite(str(var / "broker.sqlite3"))
+    try:
+        parsed = dict(dj_database_url.parse(url))
+    except (ValueError, KeyError):
+        parsed = {}
+    engine = str(parsed.get("ENGINE", ""))
+    if engine.endswith(".sqlite3"):
+        return sqlite(str(parsed["NAME"]))
+    if engine.endswith(".postgresql") and parsed.get("NAME"):
+        # Threads borrow connections from one pool a process: a waiting request holds none.
+        options = {**parsed.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": 12, "timeout": 20}}
+        return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
+    raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
+
+
+def sqlite(name: str) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": name,
+        "OPTIONS": {
+            "timeout": 20,
+            # A transaction takes the write lock when it begins: none fails half-way because another wrote first.
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-32000",
+        },
+    }
+
+
+def read_redis_url(env: Environment) -> str:
+    url = env.text("REDIS_URL")
+    if url.startswith("unix://"):
+        return url
+    if url:
+        check_url("REDIS_URL", url, ("redis", "rediss"))
+    return url
+
+
+def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
+    hosts = set()
+    for entry in env.listing("BROKER_ALLOWED_PRIVATE_HOSTS"):
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"BROKER_ALLOWED_PRIVATE_HOSTS must be host:port,…, not {entry[:60]!r}.")
+        hosts.add((host.strip("[]").lower(), int(port)))
+    return hosts
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    host, _, port = url.split("://", 1)[1].split("/", 1)[0].rpartition(":")
+    return host, int(port)
+
+
+def read_agents(env: Environment, base_dir: Path) -> tuple[tuple[AgentRole, ...], Path]:
+    path = base_dir / env.text("BROKER_AGENTS_FILE", "agents.yml")
+    name = f"BROKER_AGENTS_FILE ({path.name})"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: there is no such file.") from None
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name} is not UTF-8 text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{name} is not valid YAML{where}.") from None
+    entries = document.get("agents") if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{name} must hold a list 'agents' with at least one entry.")
+    roles: dict[str, AgentRole] = {}
+    for position, entry in enumerate(entries, start=1):
+        role = read_role(name, position, entry)
+        if role.role in roles:
+            raise ConfigError(f"{name}: the role {role.role!r} is listed twice.")
+        roles[role.role] = role
+    return tuple(roles.values()), path
+
+
+def read_role(name: str, position: int, entry: object) -> AgentRole:
+    role = entry.get("role") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(role, str) or not role.strip():
+        raise ConfigError(f"{name}: entry {position} has no 'role'.")
+    role = role.strip()
+    if len(role) > 50 or "," in role or not role.isprintable():
+        raise ConfigError(f"{name}: entry {position}: a role must be a GitHub label of at most 50 characters.")
+    if role in RESERVED_LABELS or re.fullmatch(r"P[0-9]+", role):
+        raise ConfigError(f"{name}: entry {position}: {role!r} has another meaning as a label.")
+    persona = entry.get("persona", entry.get("description", ""))
+    if not isinstance(persona, str):
+        raise ConfigError(f"{name}: entry {position}: 'persona' must be text.")
+    return AgentRole(role=role, persona=persona.strip())
+
+
+def read_github(env: Environment, sandbox: bool, sandbox_url: str) -> GitHubConfig:
+    repository, token = env.text("GITHUB_REPOSITORY"), env.text("GITHUB_TOKEN")
+    app_id, key = env.text("GITHUB_APP_ID"), read_private_key(env)
+    api_url = env.url("GITHUB_API_URL")
+    if repository and not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
+        raise ConfigError("GITHUB_REPOSITORY must be owner/name.")
+    if bool(app_id) != bool(key):
+        raise ConfigError("GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY go together: set both or neither.")
+    if app_id and not app_id.isdecimal():
+        raise ConfigError("GITHUB_APP_ID must be a whole number.")
+    webhook_secret = env.text("GITHUB_WEBHOOK_SECRET")
+    if token or app_id:
+        if not repository:
+            raise ConfigError("GITHUB_REPOSITORY must be set (owner/name) when GitHub credentials are.")
+        url = api_url or "https://api.github.com"
+        return GitHubConfig(Source.REAL, repository, url, token, app_id, key, webhook_secret)
+    if sandbox:
+        return GitHubConfig(
+            Source.SANDBOX,
+            repository or "broker-sandbox/demo",
+            f"{sandbox_url}/github",
+            token="sandbox-github",
+            webhook_secret=webhook_secret or "sandbox-webhook-secret",
+        )
+    return GitHubConfig(Source.OFF, repository, api_url, webhook_secret=webhook_secret)
+
+
+def read_private_key(env: Environment) -> str:
+    """The key itself (``\\n`` for line ends is understood), or the path of the file that holds it."""
+    value = env.text("GITHUB_APP_PRIVATE_KEY")
+    if not value or "PRIVATE KEY" in value:
+        return value.replace("\\n", "\n")
+    try:
+        return Path(value).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(
+            "GITHUB_APP_PRIVATE_KEY is neither a PEM key nor the path of a readable file."
+        ) from None
+
+
+def read_feed_urls(env: Environment, sandbox: bool, sandbox_url: str) -> tuple[str, ...]:
+    urls = env.listing("FEED_URLS")
+    for url in urls:
+        check_url("FEED_URLS", url)
+    return urls or ((f"{sandbox_url}/feed/news.rdf",) if sandbox else (MIC_FEED,))
+
+
+def read_gemini(env: Environment, sandbox: bool, sandbox_url: str) -> GeminiConfig:
+    screening = env.text("GEMINI_SCREENING_MODEL", "gemini-2.5-flash-lite")
+    summary = env.text("GEMINI_SUMMARY_MODEL", "gemini-2.5-flash")
+    url = env.url("GEMINI_API_URL")
+    if key := env.text("GEMINI_API_KEY"):
+        return GeminiConfig(Source.REAL, url, screening, summary, key)
+    if sandbox:
+        return GeminiConfig(Source.SANDBOX, f"{sandbox_url}/gemini", screening, summary, "sandbox-gemini")
+    return GeminiConfig(Source.OFF, url, screening, summary)
+
+
+def read_mastodon(env: Environment, sandbox: bool, sandbox_url: str) -> MastodonConfig:
+    visibility = env.choice("MASTODON_VISIBILITY", "unlisted", ("public", "unlisted", "private", "direct"))
+    url = env.url("MASTODON_API_URL")
+    if token := env.text("MASTODON_ACCESS_TOKEN"):
+        if not url:
+            raise ConfigError("MASTODON_API_URL must be set when MASTODON_ACCESS_TOKEN is.")
+        return MastodonConfig(Source.REAL, url, visibility, token)
+    if sandbox:
+        return MastodonConfig(Source.SANDBOX, f"{sandbox_url}/mastodon", visibility, "sandbox-mastodon")
+    return MastodonConfig(Source.OFF, url, visibility)
+
+
+def read_football(env: Environment, sandbox: bool, sandbox_url: str) -> FootballConfig:
+    leagues = env.listing("FIXTURE_LEAGUES") or ("39", "2", "140", "45", "143", "48", "32")
+    if not all(league.isdecimal() for league in leagues):
+        raise ConfigError("FIXTURE_LEAGUES must be league numbers separated by commas.")
+    numbers = tuple(int(league) for league in leagues)
+    url = env.url("API_FOOTBALL_URL")
+    if key := env.text("API_FOOTBALL_KEY"):
+        return FootballConfig(Source.REAL, url or "https://v3.football.api-sports.io", numbers, key)
+    if sandbox:
+        return FootballConfig(Source.SANDBOX, f"{sandbox_url}/football", numbers, "sandbox-football")
+    return FootballConfig(Source.OFF, url, numbers)
+
+
+def read_storage(env: Environment) -> StorageConfig:
+    if bucket := env.text("GCS_BUCKET"):
+        return StorageConfig(Source.REAL, bucket, env.url("STORAGE_EMULATOR_HOST"))
+    return StorageConfig(Source.OFF, "", "")

@@ -1,0 +1,151 @@
+"""Make the virtual environment and install the pinned requirements. Standard library only.
+
+``python3 tools/bootstrap.py [--dev]`` is idempotent: when the environment already holds what the requirement
+files ask for, it returns in milliseconds and touches no network. Every failure is one sentence and exit 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+OLDEST_PYTHON = (3, 11)
+
+
+class BootstrapError(Exception):
+    """A sentence for the user; nothing more is to be said."""
+
+
+def say(text: str) -> None:
+    print(f"[setup] {text}", flush=True)
+
+
+def find_python() -> str:
+    """The newest interpreter that Broker runs on: this one if it will do, else one found on PATH."""
+    if sys.version_info[:2] >= OLDEST_PYTHON:
+        return sys.executable
+    for minor in range(14, OLDEST_PYTHON[1] - 1, -1):
+        if path := shutil.which(f"python3.{minor}"):
+            return path
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    raise BootstrapError(f"Broker needs Python 3.11 or newer, and only {found} was found on PATH.")
+
+
+def fingerprint(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def make_venv() -> None:
+    if PYTHON.exists():
+        works = subprocess.run([str(PYTHON), "-c", "import pip"], capture_output=True)
+        if works.returncode == 0:
+            return
+        say("the virtual environment is broken (moved folder, upgraded Python?); making it anew")
+        shutil.rmtree(VENV)
+    say("making the virtual environment .venv")
+    made = subprocess.run([find_python(), "-m", "venv", str(VENV)], capture_output=True, text=True)
+    if made.returncode != 0:
+        shutil.rmtree(VENV, ignore_errors=True)
+        if "ensurepip" in made.stdout + made.stderr:
+            raise BootstrapError(
+                "Python's venv module is incomplete here: install your system's python3-venv package."
+            )
+        raise BootstrapError(f"the virtual environment could not be made: {last_line(made.stderr or made.stdout)}")
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason was given"
+
+
+def heartbeat(stop: threading.Event, started: float) -> None:
+    while not stop.wait(10):
+        say(f"still installing ({time.monotonic() - started:.0f} s)")
+
+
+def install(requirements: Path) -> None:
+    wanted = [line for line in requirements.read_text().splitlines() if "==" in line]
+    say(f"installing {len(wanted)} pinned packages from {requirements.name} (once; a minute or so)")
+    started = time.monotonic()
+    stop = threading.Event()
+    threading.Thread(target=heartbeat, args=(stop, started), daemon=True).start()
+    try:
+        done = subprocess.run(
+            [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+    finally:
+        stop.set()
+    if done.returncode != 0:
+        log = VENV / "install.log"
+        log.write_text(done.stdout + done.stderr)
+        raise BootstrapError(explain(done.stderr))
+    say(f"installed {requirements.name} in {time.monotonic() - started:.0f} s")
+
+
+def explain(stderr: str) -> str:
+    errors = [line for line in stderr.splitlines() if line.startswith("ERROR")]
+    reason = errors[-1].removeprefix("ERROR:").strip() if errors else last_line(stderr)
+    unreachable = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Temporary failure")
+    if any(sign in stderr for sign in unreachable) or "Could not find a version" in stderr:
+        return (
+            "the package index could not be reached or lacks a pinned package; check the network and run the "
+            f"command again (details in .venv/install.log): {reason}"
+        )
+    if "No space left" in stderr:
+        return "the disk is full: make room and run the command again."
+    return f"installing the requirements failed (details in .venv/install.log): {reason}"
+
+
+def prepare(dev: bool) -> None:
+    files = [ROOT / "requirements.txt"] + ([ROOT / "requirements-dev.txt"] if dev else [])
+    make_venv()
+    for file in files:
+        stamp = VENV / f".installed-{file.stem}"
+        # The interpreter is part of the stamp: another Python needs other wheels.
+        state = fingerprint([file]) + os.path.realpath(PYTHON)
+        if stamp.exists() and stamp.read_text() == state:
+            continue
+        stamp.unlink(missing_ok=True)
+        install(file)
+        stamp.write_text(state)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dev", action="store_true", help="also install what tests and checks need")
+    arguments = parser.parse_args()
+    try:
+        prepare(arguments.dev)
+    except BootstrapError as error:
+        print(f"[setup] {error}", file=sys.stderr)
+        return 1
+    except PermissionError as error:
+        print(f"[setup] this folder cannot be written to: {error.filename}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"[setup] {error.strerror}: {error.filename}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\n[setup] stopped; run the command again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
