@@ -103,6 +103,8 @@ class Config:
     redis_url: str = field(repr=False)  # empty: embedded
     redis_names: RedisNames
     metrics_token: str = field(repr=False)
+    log_as_json: bool
+    log_level: str
     # Agents and tasks
     sandbox: bool
     sandbox_url: str
@@ -203,6 +205,8 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
             config_file=env.text("BROKER_REDIS_CONFIG"),
         ),
         metrics_token=env.text("BROKER_METRICS_TOKEN"),
+        log_as_json=env.choice("BROKER_LOG_FORMAT", "text", ("text", "json")) == "json",
+        log_level=env.choice("BROKER_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         sandbox=sandbox,
         sandbox_url=sandbox_url,
         agent_auth=env.choice("BROKER_AGENT_AUTH", "open" if sandbox else "token", ("open", "token")),
@@ -312,7 +316,8 @@ def read_database(env: Environment, var: Path) -> dict[str, Any]:
         return sqlite(str(parsed["NAME"]))
     if engine.endswith(".postgresql") and parsed.get("NAME"):
         # Threads borrow connections from one pool a process: a waiting request holds none.
-        options = {**parsed.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": 12, "timeout": 20}}
+        given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
+        options = {**given, "pool": {"min_size": 1, "max_size": 12, "timeout": 20}}
         return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
     raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
 
@@ -387,7 +392,9 @@ def read_role(name: str, position: int, entry: object) -> AgentRole:
         raise ConfigError(f"{name}: entry {position} has no 'role'.")
     role = role.strip()
     if len(role) > 50 or "," in role or not role.isprintable():
-        raise ConfigError(f"{name}: entry {position}: a role must be a GitHub label of at most 50 characters.")
+        raise ConfigError(
+            f"{name}: entry {position}: a role must be a GitHub label of at most 50 characters."
+        )
     if role in RESERVED_LABELS or re.fullmatch(r"P[0-9]+", role):
         raise ConfigError(f"{name}: entry {position}: {role!r} has another meaning as a label.")
     persona = entry.get("persona", entry.get("description", ""))

@@ -63,7 +63,9 @@ def make_venv() -> None:
             raise BootstrapError(
                 "Python's venv module is incomplete here: install your system's python3-venv package."
             )
-        raise BootstrapError(f"the virtual environment could not be made: {last_line(made.stderr or made.stdout)}")
+        raise BootstrapError(
+            f"the virtual environment could not be made: {last_line(made.stderr or made.stdout)}"
+        )
 
 
 def last_line(text: str) -> str:
@@ -84,7 +86,16 @@ def install(requirements: Path) -> None:
     threading.Thread(target=heartbeat, args=(stop, started), daemon=True).start()
     try:
         done = subprocess.run(
-            [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)],
+            [
+                str(PYTHON),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "-r",
+                str(requirements),
+            ],
             capture_output=True,
             text=True,
             cwd=ROOT,

@@ -84,12 +84,19 @@ def _task(name: str, pattern: str, kind: Kind, ttl: int | str | Life, writer: st
 
 
 # Seed 000 and 001, behind the task prefix.
-ISSUE = _task("issue", "issue:{number}", Kind.STRING, Life.FOREVER, "issue sync", "GitHub's JSON of an open issue")
+ISSUE = _task(
+    "issue", "issue:{number}", Kind.STRING, Life.FOREVER, "issue sync", "GitHub's JSON of an open issue"
+)
 OPEN_ISSUES = _task(
     "open_issues", "open_issues", Kind.STRING, Life.FOREVER, "issue sync", "JSON array of all open issues"
 )
 ISSUE_LOCK = _task(
-    "issue_lock", "issue_lock_{number}", Kind.STRING, ISSUE_LOCK_SECONDS, "claim", "who is assigning the issue"
+    "issue_lock",
+    "issue_lock_{number}",
+    Kind.STRING,
+    ISSUE_LOCK_SECONDS,
+    "claim",
+    "who is assigning the issue",
 )
 REVIEW_DETECTED = _task(
     "review_detected",
@@ -100,7 +107,12 @@ REVIEW_DETECTED = _task(
     "when needs-review was first seen (ISO 8601, UTC)",
 )
 REVIEW_DELAY = _task(
-    "review_delay", "review_delay_{number}", Kind.STRING, Life.FOREVER, "issue sync", "the same under seed 001's name"
+    "review_delay",
+    "review_delay_{number}",
+    Kind.STRING,
+    Life.FOREVER,
+    "issue sync",
+    "the same under seed 001's name",
 )
 AGENT_CURRENT_TASK = _task(
     "agent_current_task",
@@ -119,7 +131,12 @@ TASK_CANDIDATE = _task(
     "JSON: what was offered to whom, and its status",
 )
 TASK_FIX = _task(
-    "task_fix", "task:fix:{pull}", Kind.STRING, CANDIDATE_SECONDS, "tasks/fix", "JSON of a fix task for a pull request"
+    "task_fix",
+    "task:fix:{pull}",
+    Kind.STRING,
+    CANDIDATE_SECONDS,
+    "tasks/fix",
+    "JSON of a fix task for a pull request",
 )
 
 # Seed 002, behind the namespace.
@@ -186,10 +203,22 @@ QUEUE = _spec(
     family="queue",
 )
 TASK_INFO = _spec(
-    "task_info", "task:info:{id}", Kind.HASH, CANDIDATE_SECONDS, "assignment", "an assignment as handed out", family="task"
+    "task_info",
+    "task:info:{id}",
+    Kind.HASH,
+    CANDIDATE_SECONDS,
+    "assignment",
+    "an assignment as handed out",
+    family="task",
 )
 TASK_RESULT = _spec(
-    "task_result", "task:result:{id}", Kind.HASH, CANDIDATE_SECONDS, "completion", "how an assignment ended", family="task"
+    "task_result",
+    "task:result:{id}",
+    Kind.HASH,
+    CANDIDATE_SECONDS,
+    "completion",
+    "how an assignment ended",
+    family="task",
 )
 STATS_ISSUES_DAILY = _spec(
     "stats_issues_daily",
@@ -221,7 +250,12 @@ METRICS_MEMORY = _spec(
     "memory samples, newest first, capped",
 )
 CONFIG = _spec(
-    "config", "config:{system}:{name}", Kind.STRING, Life.FOREVER, "admin", "a setting that changes without a restart"
+    "config",
+    "config:{system}:{name}",
+    Kind.STRING,
+    Life.FOREVER,
+    "admin",
+    "a setting that changes without a restart",
 )
 CONFIG_GITHUB_RATELIMIT = _spec(
     "config_github_ratelimit",
@@ -232,22 +266,40 @@ CONFIG_GITHUB_RATELIMIT = _spec(
     "JSON: limit, remaining, reset",
 )
 FLAG_MAINTENANCE = _spec(
-    "flag_maintenance", "flags:maintenance", Kind.STRING, Life.OPTIONAL, "admin", "stops handing out and pollers"
+    "flag_maintenance",
+    "flags:maintenance",
+    Kind.STRING,
+    Life.OPTIONAL,
+    "admin",
+    "stops handing out and pollers",
 )
 FLAG_DEBUG = _spec(
     "flag_debug", "flags:debug:enabled", Kind.STRING, Life.OPTIONAL, "admin", "log level DEBUG while on"
 )
 LOCK_ISSUE = _spec(
-    "lock_issue", "lock:issue:{number}", Kind.STRING, Life.OPTIONAL, "issue state", "guards one issue's state change"
+    "lock_issue",
+    "lock:issue:{number}",
+    Kind.STRING,
+    Life.OPTIONAL,
+    "issue state",
+    "guards one issue's state change",
 )
 LOCK_PROCESS = _spec(
     "lock_process", "lock:process:{name}", Kind.STRING, Life.OPTIONAL, "pollers, migrations", "single flight"
 )
-LOCK_BACKUP = _spec("lock_backup", "lock:backup:{name}", Kind.STRING, Life.OPTIONAL, "keys backup", "single flight")
+LOCK_BACKUP = _spec(
+    "lock_backup", "lock:backup:{name}", Kind.STRING, Life.OPTIONAL, "keys backup", "single flight"
+)
 TEMP = _spec("temp", "temp:{name}", Kind.STRING, "tempData", "anything short-lived", "removed by cleanup")
 SESSION = _spec("session", "session:{name}", Kind.STRING, "session", "Django sessions", "log-ins, cached")
 CACHE = _spec(
-    "cache", "cache:{name}", Kind.STRING, Life.OPTIONAL, "Django cache", "caches of ours and of django-q2", seed="ours"
+    "cache",
+    "cache:{name}",
+    Kind.STRING,
+    Life.OPTIONAL,
+    "Django cache",
+    "caches of ours and of django-q2",
+    seed="ours",
 )
 CHANNEL_MIRIN_REQUESTS = _spec(
     "channel_mirin_requests",
@@ -342,7 +394,9 @@ class Keyspace:
 
     def match(self, spec: KeySpec) -> str:
         """A glob that finds every key of an entry (and, where patterns overlap, some of others)."""
-        return glob_escape(self.prefix(spec)) + re.sub(r"{\w+}", "*", glob_escape(self.pattern(spec), "[]?*\\"))
+        return glob_escape(self.prefix(spec)) + re.sub(
+            r"{\w+}", "*", glob_escape(self.pattern(spec), "[]?*\\")
+        )
 
     def namespace_match(self) -> str:
         return glob_escape(f"{self.names.namespace}:") + "*"

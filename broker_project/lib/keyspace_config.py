@@ -106,7 +106,9 @@ def key_patterns(section: RedisSection) -> dict[str, str]:
     found: dict[str, str] = {}
     for family, pattern in section.keyPatterns.items():
         if family not in KEY_FAMILIES:
-            raise ConfigError(f"{SETTING}: keyPatterns.{family} is unknown ({', '.join(KEY_FAMILIES)} are known).")
+            raise ConfigError(
+                f"{SETTING}: keyPatterns.{family} is unknown ({', '.join(KEY_FAMILIES)} are known)."
+            )
         place = f"keyPatterns.{family}"
         wanted = {name for values in KEY_FAMILIES[family].values() for name in values}
         local = without_namespace(section, place, pattern, wanted)

@@ -1,0 +1,128 @@
+"""How the admin behaves everywhere: evidence is read-only, actions ask first and report what really changed.
+
+A model admin lists its actions as methods decorated with :func:`confirmed_action`; each calls a service for the chosen
+rows and returns an :class:`ActionReport`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
+
+ModelT = TypeVar("ModelT", bound=Model)
+CONFIRM_FIELD = "confirmed"
+
+
+@dataclass
+class ActionReport:
+    """What an action did: how many rows changed, and why the others were left alone."""
+
+    done: str | Promise  # e.g. "set to retry"
+    changed: int = 0
+    left_alone: Counter[str] = field(default_factory=Counter)
+
+    def leave(self, reason: str | Promise) -> None:
+        self.left_alone[str(reason)] += 1
+
+    def message(self, noun: str, noun_plural: str) -> str:
+        """For instance: "2 items set to retry, 1 left alone (pending)"."""
+        text = f"{self.changed} {noun if self.changed == 1 else noun_plural} {self.done}"
+        if self.left_alone:
+            total = self.left_alone.total()
+            reasons = ", ".join(
+                reason if len(self.left_alone) == 1 else f"{reason}: {count}"
+                for reason, count in self.left_alone.most_common()
+            )
+            text += ", " + _("%(count)d left alone (%(reasons)s)") % {"count": total, "reasons": reasons}
+        return text
+
+
+class EvidenceAdmin(admin.ModelAdmin[ModelT]):
+    """Rows that the broker writes and people read. Only actions change them."""
+
+    list_per_page = 50
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may run actions: those with the model's change permission, although nobody edits its rows."""
+        options = self.opts
+        return bool(request.user.has_perm(f"{options.app_label}.change_{options.model_name}"))
+
+
+ActionMethod = Callable[[Any, HttpRequest, QuerySet[Any]], ActionReport]
+
+
+def confirmed_action(
+    *, description: str | _StrPromise, warning: str | Promise = "", permission: str = "operate"
+) -> Callable[[ActionMethod], Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]]:
+    """An admin action that shows a confirmation page first and then the true numbers."""
+
+    def decorate(method: ActionMethod) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
+        @admin.action(description=description, permissions=[permission])
+        @wraps(method)
+        def action(self: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+            if not getattr(self, f"has_{permission}_permission")(request):
+                raise PermissionDenied
+            if CONFIRM_FIELD not in request.POST:
+                return confirmation_page(self, request, queryset, method.__name__, description, warning)
+            report = method(self, request, queryset)
+            options = self.opts
+            text = report.message(str(options.verbose_name), str(options.verbose_name_plural))
+            level = messages.SUCCESS if report.changed else messages.WARNING
+            self.message_user(request, text, level)
+            return None
+
+        return action
+
+    return decorate
+
+
+def confirmation_page(
+    model_admin: Any,
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    name: str,
+    description: str | _StrPromise,
+    warning: str | Promise,
+) -> HttpResponse:
+    selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    across = request.POST.get("select_across") == "1"
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": description,
+        "warning": warning,
+        "action_name": name,
+        "selected": selected,
+        "select_across": across,
+        "count": queryset.count() if across else len(selected),
+        "examples": list(queryset[:20]),
+        "checkbox_name": ACTION_CHECKBOX_NAME,
+        "confirm_field": CONFIRM_FIELD,
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+    }
+    return TemplateResponse(request, "admin/confirm_action.html", context)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.contrib.admin.apps import AdminConfig
+
+
+class BrokerConfig(AppConfig):
+    name = "broker_project"
+    label = "broker"
+    verbose_name = "Broker"
+    default = True
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from broker_project import checks  # noqa: F401 - registers the system checks
+
+
+class BrokerAdminConfig(AdminConfig):
+    default_site = "broker_project.admin_site.BrokerAdminSite"
+    default = False

@@ -1,0 +1,126 @@
+"""What can go wrong with an outside system. Clients raise only these.
+
+    OutsideError
+    ├── Temporary            worth another try
+    │   ├── Unreachable      no connection, or it broke off
+    │   ├── TimedOut         no answer in time
+    │   ├── RateLimited      told to come back later
+    │   ├── ServerFault      5xx
+    │   └── BadAnswer        an answer that makes no sense
+    └── Permanent            the same call will fail again
+        ├── Unauthorised     401, 403
+        ├── Missing          404, 410
+        ├── Conflict         409, 412
+        ├── Rejected         any other 4xx
+        ├── TooLarge         more bytes than we take
+        ├── ForbiddenAddress an address that must not be fetched
+        └── SwitchedOff      the system has no credentials
+
+``may_have_happened`` tells whether a call that changes something may have been carried out all the same: the
+connection broke or timed out after the request was sent, or the far side failed in the middle.
+"""
+
+from __future__ import annotations
+
+
+class OutsideError(Exception):
+    is_permanent = False
+    may_have_happened = False
+
+    def __init__(
+        self,
+        system: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+        may_have_happened: bool | None = None,
+    ) -> None:
+        super().__init__(f"{system}: {message}")
+        self.system = system
+        self.message = message
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        if may_have_happened is not None:
+            self.may_have_happened = may_have_happened
+
+
+class Temporary(OutsideError):
+    pass
+
+
+class Unreachable(Temporary):
+    may_have_happened = True
+
+
+class TimedOut(Temporary):
+    may_have_happened = True
+
+
+class RateLimited(Temporary):
+    pass
+
+
+class ServerFault(Temporary):
+    may_have_happened = True
+
+
+class BadAnswer(Temporary):
+    may_have_happened = True
+
+
+class Permanent(OutsideError):
+    is_permanent = True
+
+
+class Unauthorised(Permanent):
+    pass
+
+
+class Missing(Permanent):
+    pass
+
+
+class Conflict(Permanent):
+    pass
+
+
+class Rejected(Permanent):
+    pass
+
+
+class TooLarge(Permanent):
+    pass
+
+
+class ForbiddenAddress(Permanent):
+    pass
+
+
+class SwitchedOff(Permanent):
+    pass
+
+
+def error_for_status(
+    system: str, status: int, detail: str = "", retry_after_seconds: float | None = None
+) -> OutsideError:
+    """The one error that an HTTP status stands for. ``detail`` is what the far side said, cut and without secrets."""
+    message = f"HTTP {status}" + (f": {detail}" if detail else "")
+    kind: type[OutsideError]
+    if status == 429:
+        kind = RateLimited
+    elif status >= 500:
+        kind = ServerFault
+    elif status in (401, 403):
+        kind = Unauthorised
+    elif status in (404, 410):
+        kind = Missing
+    elif status in (409, 412):
+        kind = Conflict
+    elif status == 408:
+        kind = TimedOut
+    elif status == 413:
+        kind = TooLarge
+    else:
+        kind = Rejected
+    return kind(system, message, status=status, retry_after_seconds=retry_after_seconds)

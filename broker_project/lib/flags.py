@@ -1,0 +1,48 @@
+"""Switches in Redis: on with ``1``, ``true`` or a JSON object ``{"reason": …}``; off when absent or ``0``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import redis
+
+from broker_project.lib.keyspace import KeySpec
+from broker_project.lib.stores import keyspace, redis_client
+
+
+@dataclass(frozen=True)
+class Flag:
+    is_on: bool
+    reason: str = ""
+
+
+def parse_flag(value: str | None) -> Flag:
+    """What a stored value means. Anything that is neither a known word nor an object is on: a stop switch that
+    somebody set in an unknown way must not be ignored."""
+    if value is None or value.strip().lower() in {"", "0", "false", "off", "no"}:
+        return Flag(False)
+    try:
+        document = json.loads(value)
+    except json.JSONDecodeError:
+        return Flag(True)
+    if isinstance(document, dict):
+        return Flag(True, str(document.get("reason", ""))[:500])
+    return Flag(bool(document))
+
+
+def read_flag(spec: KeySpec, client: redis.Redis | None = None) -> Flag:
+    value = (client or redis_client()).get(keyspace().key(spec))
+    return parse_flag(None if value is None else str(value))
+
+
+def is_flag_on(spec: KeySpec) -> bool:
+    return read_flag(spec).is_on
+
+
+def set_flag(spec: KeySpec, reason: str) -> None:
+    redis_client().set(keyspace().key(spec), json.dumps({"reason": reason}, ensure_ascii=False))
+
+
+def clear_flag(spec: KeySpec) -> None:
+    redis_client().delete(keyspace().key(spec))

@@ -1,0 +1,86 @@
+"""Locks in Redis with an owner: taken by ``SET NX``, renewed and released only by whoever holds them.
+
+redis-py repeats a command whose answer did not arrive. A repeated ``SET NX`` then reports failure although the first
+one took the lock for us; so a refused lock is read back, and a token that is ours counts as taken.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+
+from broker_project.lib.logs import get_logger
+
+log = get_logger(__name__)
+
+# KEYS[1] the lock, ARGV[1] the owner
+RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+# ARGV[2] milliseconds to live
+RENEW = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 0
+"""
+
+
+class LockHeld(Exception):
+    """Somebody else has the lock. Normal, not a fault."""
+
+
+def new_owner(name: str) -> str:
+    """An owner that no other acquisition shares, readable for people who look into Redis."""
+    return f"{name}:{secrets.token_hex(8)}"
+
+
+def acquire_lock(client: redis.Redis, key: str, owner: str, ttl_seconds: float) -> bool:
+    if client.set(key, owner, nx=True, px=int(ttl_seconds * 1000)):
+        return True
+    return client.get(key) == owner
+
+
+def release_lock(client: redis.Redis, key: str, owner: str) -> bool:
+    """False if it was no longer ours: expired, or taken by another since."""
+    return bool(client.eval(RELEASE, 1, key, owner))
+
+
+def renew_lock(client: redis.Redis, key: str, owner: str, ttl_seconds: float) -> bool:
+    return bool(client.eval(RENEW, 1, key, owner, str(int(ttl_seconds * 1000))))
+
+
+@contextmanager
+def held_lock(client: redis.Redis, key: str, owner: str, ttl_seconds: float) -> Iterator[threading.Event]:
+    """Hold a lock while the body runs, renewing it from a thread. Raises :class:`LockHeld`.
+
+    A killed holder's lock is gone after ``ttl_seconds``. The event is set when the lock was lost to another.
+    """
+    if not acquire_lock(client, key, owner, ttl_seconds):
+        raise LockHeld(key)
+    stop, lost = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        while not stop.wait(ttl_seconds / 3):
+            try:
+                if not renew_lock(client, key, owner, ttl_seconds):
+                    lost.set()
+                    return
+            except redis.exceptions.RedisError as error:
+                log.warning("lock not renewed", key=key, error=str(error))
+
+    keeper = threading.Thread(target=keep, name="lock-keeper", daemon=True)
+    keeper.start()
+    try:
+        yield lost
+    finally:
+        stop.set()
+        keeper.join()
+        try:
+            release_lock(client, key, owner)
+        except redis.exceptions.RedisError as error:
+            # It expires by itself within ttl_seconds; the body's own outcome matters more.
+            log.warning("lock not released", key=key, error=str(error))

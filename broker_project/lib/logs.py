@@ -1,0 +1,89 @@
+"""Structured logs: one line an event, the part of the broker it comes from in front, secrets taken out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import structlog
+
+from broker_project.lib.redaction import redact_value
+
+PART_VARIABLE = "BROKER_PART"  # web, cluster, sandbox, mirin …: set by the supervisor
+
+
+def hide_secrets(
+    logger: object, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    return {key: redact_value(value) for key, value in event.items()}
+
+
+def name_part(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    event["part"] = os.environ.get(PART_VARIABLE, "command")
+    return event
+
+
+class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
+    """Redacts the finished line too: tracebacks and third-party messages pass through here and nowhere else."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return str(redact_value(super().format(record)))
+
+
+def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
+    """Django's ``LOGGING`` setting; also configures structlog itself."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=False),
+        name_part,
+        hide_secrets,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer(ensure_ascii=False)
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+    )
+    finish: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if as_json:
+        finish.append(structlog.processors.format_exc_info)
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": RedactingFormatter,
+                "foreign_pre_chain": shared,
+                "processors": [*finish, renderer],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            "django.server": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+            "uvicorn.access": {"level": "WARNING"},
+            "httpx": {"level": "WARNING"},
+            "httpcore": {"level": "WARNING"},
+            "google_genai": {"level": "WARNING"},
+            "urllib3": {"level": "WARNING"},
+            "asyncio": {"level": "WARNING"},
+        },
+    }
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger

@@ -1,0 +1,41 @@
+"""Connections to Redis, and the keyspace of the configured repository."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import redis
+import redis.asyncio
+from django.conf import settings
+from django_redis import get_redis_connection
+
+from broker_project.lib.keyspace import Keyspace
+
+CONNECT_SECONDS = 3
+ANSWER_SECONDS = 5
+
+RedisDown = (
+    redis.exceptions.ConnectionError,
+    redis.exceptions.TimeoutError,
+    redis.exceptions.BusyLoadingError,
+)
+
+
+def redis_client() -> redis.Redis:
+    """The shared synchronous client; answers are text. Safe to call from any thread."""
+    return cast(redis.Redis, get_redis_connection("keys"))
+
+
+def async_redis_client(**options: object) -> redis.asyncio.Redis:
+    """A new asynchronous client for the running loop; the caller closes it."""
+    return redis.asyncio.Redis.from_url(
+        settings.REDIS_URL,
+        decode_responses=True,
+        socket_connect_timeout=CONNECT_SECONDS,
+        **{"socket_timeout": ANSWER_SECONDS, **options},  # type: ignore[arg-type]
+    )
+
+
+def keyspace() -> Keyspace:
+    found: Keyspace = settings.BROKER_KEYSPACE
+    return found

@@ -1,0 +1,65 @@
+"""What all apps share: the shape of an event, and the book-keeping of pollers."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class StatusEvent(models.Model):
+    """One status change: what, from, to, why, who, when. Each app has a table of its own."""
+
+    what = models.CharField(_("what"), max_length=60)
+    from_status = models.CharField(_("from"), max_length=30, blank=True)
+    to_status = models.CharField(_("to"), max_length=30, blank=True)
+    reason = models.TextField(_("reason"), blank=True)
+    who = models.CharField(_("who"), max_length=150, blank=True)
+    at = models.DateTimeField(_("when"), db_index=True)
+
+    class Meta:
+        abstract = True
+
+
+class Poller(models.Model):
+    """A poller as an operator sees it. The table of pollers itself is code: :mod:`broker_project.pollers`."""
+
+    name = models.CharField(_("name"), max_length=30, primary_key=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, blank=True)
+
+    class Meta:
+        verbose_name = _("poller")
+        verbose_name_plural = _("pollers")
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PollerRun(models.Model):
+    """One run: it began; how it ended, with its counts."""
+
+    class Outcome(models.TextChoices):
+        RUNNING = "running", _("running")
+        DONE = "done", _("done")
+        FAILED = "failed", _("failed")
+        BUSY = "busy", _("already running")
+        PAUSED = "paused", _("paused")
+        MAINTENANCE = "maintenance", _("maintenance")
+
+    name = models.CharField(_("poller"), max_length=30)
+    by = models.CharField(_("started by"), max_length=150)
+    started_at = models.DateTimeField(_("started"))
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=12, choices=Outcome.choices, default=Outcome.RUNNING)
+    counts = models.JSONField(_("counts"), default=dict, blank=True)
+    progress = models.CharField(_("progress"), max_length=200, blank=True)
+    error = models.TextField(_("error"), blank=True)
+
+    class Meta:
+        verbose_name = _("poller run")
+        verbose_name_plural = _("poller runs")
+        indexes = [models.Index(fields=["name", "-started_at"], name="idx_poller_run_name_started")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.started_at:%Y-%m-%d %H:%M:%S}"

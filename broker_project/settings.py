@@ -1,0 +1,164 @@
+"""Django's settings, all derived from :mod:`broker_project.config`."""
+
+from __future__ import annotations
+
+import sys
+
+from django.utils.translation import gettext_lazy as _
+
+from broker_project import config as config_module
+from broker_project.lib.embedded_redis import embedded_url
+from broker_project.lib.environment import ConfigError
+from broker_project.lib.keyspace import SESSION_SECONDS, Keyspace
+from broker_project.lib.logs import logging_settings
+from broker_project.lib.redaction import configure_redaction
+
+try:
+    BROKER = config_module.load()
+except ConfigError as error:
+    # One sentence and a non-zero exit for every command and server alike, no traceback.
+    sys.exit(f"Broker cannot start: {error}")
+
+configure_redaction(BROKER.secret_values())
+
+BASE_DIR = config_module.BASE_DIR
+SECRET_KEY = BROKER.secret_key
+DEBUG = BROKER.debug
+ALLOWED_HOSTS = list(BROKER.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(BROKER.csrf_trusted_origins)
+
+INSTALLED_APPS = [
+    "broker_project.apps.BrokerAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "ninja",
+    "django_q",
+    "broker_project.apps.BrokerConfig",
+    "tasks",
+    "feeds",
+    "fixtures",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "broker_project.middleware.ContentSecurityPolicy",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "broker_project.urls"
+ASGI_APPLICATION = "broker_project.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "broker_project.context.broker",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": BROKER.database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Redis. "keys" is for the keys of the registry (text in, text out); "default" and "sessions" are Django caches.
+REDIS_URL = BROKER.redis_url or embedded_url(BROKER.var)
+BROKER_KEYSPACE = Keyspace(BROKER.redis_names)
+_POOL = {"socket_connect_timeout": 3, "socket_timeout": 5, "health_check_interval": 30}
+
+
+def _cache(prefix: str, **pool: object) -> dict[str, object]:
+    return {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
+        "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
+        "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
+        "OPTIONS": {"CONNECTION_POOL_KWARGS": {**_POOL, **pool}},
+    }
+
+
+CACHES = {
+    "default": _cache("cache"),
+    "sessions": _cache("session"),
+    "keys": _cache("cache", decode_responses=True),
+}
+SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+SESSION_CACHE_ALIAS = "sessions"
+SESSION_COOKIE_AGE = SESSION_SECONDS
+
+# django-q2 is the clock of the pollers: rows in our own tables are the queue.
+Q_CLUSTER = {
+    "name": BROKER.redis_names.namespace,
+    "label": "Pollers",
+    "orm": "default",
+    "workers": 3,
+    "recycle": 200,
+    "timeout": 900,
+    "retry": 1800,
+    "max_attempts": 1,
+    "ack_failures": True,
+    "catch_up": False,
+    "poll": 0.5,
+    "queue_limit": 20,
+    "save_limit": 200,
+    "bulk": 1,
+}
+
+LANGUAGE_CODE = "ja"
+LANGUAGES = [("ja", _("Japanese")), ("en", _("English"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+TIME_ZONE = "Asia/Tokyo"
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BROKER.var / "static"
+WHITENOISE_USE_FINDERS = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "/admin/login/"
+LOGIN_REDIRECT_URL = "/status/"
+
+# Behind TLS (a host that others can reach) everything is HTTPS; on loopback there is no certificate to insist on.
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BROKER.is_public
+SECURE_SSL_REDIRECT = BROKER.is_public
+SECURE_REDIRECT_EXEMPT = [r"^health$", r"^healthz$", r"^readyz$", r"^metrics$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BROKER.is_public else None
+SECURE_HSTS_SECONDS = 31_536_000 if BROKER.is_public else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BROKER.is_public
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+
+LOGGING_CONFIG = "logging.config.dictConfig"
+LOGGING = logging_settings(as_json=BROKER.log_as_json, level=BROKER.log_level)
+NINJA_PAGINATION_MAX_LIMIT = 1000

@@ -1,0 +1,61 @@
+"""Fixtures that every folder may use. What a machine lacks is skipped by name, and in CI that is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+from django.conf import settings
+
+from broker_project.lib.stores import redis_client
+from sandbox.launcher import SandboxHandle, start_sandbox
+
+
+@pytest.fixture
+def store() -> Iterator[redis.Redis]:
+    """An empty Redis, and its text client."""
+    client = redis_client()
+    client.flushall()
+    yield client
+    client.flushall()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if not skipped:
+        return
+    terminalreporter.section("skipped here, by name")
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.write_line(f"{report.nodeid}: {reason}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    if (
+        os.environ.get("CI") == "true"
+        and call.excinfo is not None
+        and call.excinfo.errisinstance(pytest.skip.Exception)
+    ):
+        reason = str(call.excinfo.value)
+        call.excinfo = pytest.ExceptionInfo.from_exc_info(
+            (AssertionError, AssertionError(f"a skip is a failure in CI: {reason}"), call.excinfo.tb)
+        )
+
+
+@pytest.fixture(scope="session")
+def sandbox_server() -> Iterator[SandboxHandle]:
+    """The stand-ins, in a process of their own at the address that the settings name."""
+    port = int(settings.BROKER.sandbox_url.rpartition(":")[2])
+    with start_sandbox(port=port) as handle:
+        yield handle
+
+
+@pytest.fixture
+def sandbox(sandbox_server: SandboxHandle) -> SandboxHandle:
+    """Freshly seeded stand-ins without faults."""
+    sandbox_server.reset()
+    return sandbox_server
