@@ -20,7 +20,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8001, help="0 takes any free port (default: %(default)s)")
     parser.add_argument("--state", type=Path, help="file that keeps the state across restarts")
-    parser.add_argument("--base-url", help="address under which others reach the sandbox, for links in answers")
+    parser.add_argument(
+        "--base-url", help="address under which others reach the sandbox, for links in answers"
+    )
     parser.add_argument("--broker-url", help="where webhooks go, e.g. http://127.0.0.1:8000")
     parser.add_argument(
         "--webhook-secret",
@@ -46,7 +48,10 @@ def main() -> int:
     try:
         listener = bind(options.host, options.port)
     except OSError as error:
-        print(f"The sandbox cannot listen on {options.host}:{options.port}: {error.strerror or error}.", file=sys.stderr)
+        print(
+            f"The sandbox cannot listen on {options.host}:{options.port}: {error.strerror or error}.",
+            file=sys.stderr,
+        )
         return 1
     host = f"[{options.host}]" if ":" in options.host else options.host
     base_url = options.base_url or f"http://{host}:{listener.getsockname()[1]}"

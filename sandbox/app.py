@@ -66,7 +66,10 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         world.save()
-        tasks = [asyncio.create_task(system.run(), name=f"sandbox {name}") for name, system in world.systems.items()]
+        tasks = [
+            asyncio.create_task(system.run(), name=f"sandbox {name}")
+            for name, system in world.systems.items()
+        ]
         try:
             yield
         finally:

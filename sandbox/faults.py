@@ -130,7 +130,11 @@ def _checked(order: Any, systems: list[str], fault_id: int) -> Fault:
     if not 100 <= fault.status <= 599:
         raise FaultRefused("'status' must be between 100 and 599.")
     seconds = order.get("seconds", 0)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_STALL_SECONDS:
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds <= MAX_STALL_SECONDS
+    ):
         raise FaultRefused(f"'seconds' must be a number from 0 to {MAX_STALL_SECONDS:.0f}.")
     fault.seconds = float(seconds)
     method = order.get("method")
@@ -145,7 +149,9 @@ def _checked(order: Any, systems: list[str], fault_id: int) -> Fault:
             raise FaultRefused(f"'path' must be a regular expression: {error}.") from error
     fault.path = path
     headers = order.get("headers") or {}
-    if not isinstance(headers, dict) or not all(isinstance(part, str) for pair in headers.items() for part in pair):
+    if not isinstance(headers, dict) or not all(
+        isinstance(part, str) for pair in headers.items() for part in pair
+    ):
         raise FaultRefused("'headers' must map names to text.")
     fault.headers = headers
     fault.body = order.get("body")

@@ -141,7 +141,9 @@ def _table(title: str, columns: list[Any], rows: list[list[Any]]) -> str:
     if not rows:
         return f'{heading}<p class="soft">None.</p>'
     head = "".join(f'<th scope="col">{escape(str(column))}</th>' for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows[:SHOWN_ROWS])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows[:SHOWN_ROWS]
+    )
     more = f'<p class="soft">and {len(rows) - SHOWN_ROWS} more</p>' if len(rows) > SHOWN_ROWS else ""
     return f'{heading}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
