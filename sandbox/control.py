@@ -1,4 +1,7 @@
-"""The control endpoints under `/_sandbox`: faults, clock, state, journal. Bad input is a 422 with a sentence."""
+"""The control endpoints under `/_sandbox`: faults, clock, state, journal.
+
+Bad input is a 422 with a sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What every stand-in shares: the clock, the base class, and the world that holds them and keeps their state.
 
-All endpoints and background tasks run on one event loop and change state only between two awaits, so no stand-in needs
-a lock. Endpoints must therefore be `async def` (Starlette runs plain functions in threads).
+All endpoints and background tasks run on one event loop and change state only between two awaits, so no
+stand-in needs a lock. Endpoints must therefore be `async def` (Starlette runs plain functions in threads).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class System:
         return []
 
     def control_routes(self) -> list[BaseRoute]:
-        """Levers of this stand-in alone, mounted at `/_sandbox/<name>`; the real system has nothing like them."""
+        """Levers of this stand-in alone, at `/_sandbox/<name>`; the real system has nothing like them."""
         return []
 
     def reset(self) -> None:
@@ -94,7 +94,7 @@ class System:
         return {}
 
     def load(self, data: Any) -> None:
-        """Replace the whole state. Raises KeyError, TypeError or ValueError for data that no dump could be."""
+        """Replace the whole state. Raises KeyError, TypeError or ValueError for what no dump could be."""
 
     def overview(self) -> dict[str, Any]:
         """What the page shows: `{"sections": [{"title": str, "columns": [str], "rows": [[cell]]}]}`.

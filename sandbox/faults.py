@@ -1,7 +1,7 @@
 """Faults on order: what the network and the far side do wrong, once, a few times or for ever.
 
-`FaultMiddleware` sits around one stand-in. A real end of the TCP connection needs the transport, which `server.py` puts
-into the scope under `ABORT`.
+`FaultMiddleware` sits around one stand-in. A real end of the TCP connection needs the transport, which
+`server.py` puts into the scope under `ABORT`.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def _send_signal(fault: Fault) -> None:
     try:
         os.kill(fault.pid, signal.Signals[fault.signal])
     except ProcessLookupError:
-        # The process the order was about has gone by itself; the call goes on, and `fired` shows that it was tried.
+        # The process has gone by itself; the call goes on, and `fired` shows that it was tried.
         return
 
 

@@ -1,4 +1,4 @@
-"""Everything that changes the GitHub stand-in. Each change bumps `updated_at` and sends the event GitHub would send."""
+"""What changes the GitHub stand-in. Each change bumps `updated_at` and sends the event that GitHub would."""
 
 from __future__ import annotations
 

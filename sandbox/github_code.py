@@ -186,9 +186,9 @@ class CodeChanges(Changes):
                 raise invalid("PullRequestReviewComment", "in_reply_to")
             path, line, sha = parent.path, parent.line, parent.commit_sha
         else:
-            path, line = data.get("path"), data.get("line", data.get("position"))
+            path, line = data.get("path") or "", data.get("line", data.get("position"))
             sha = data.get("commit_id") or issue.pull.head_sha
-            if not isinstance(path, str) or not path:
+            if not isinstance(path, str) or not path.strip():
                 raise invalid("PullRequestReviewComment", "path", "missing_field")
             if sha not in repo.commits:
                 raise invalid("PullRequestReviewComment", "commit_id")

@@ -1,4 +1,4 @@
-"""Levers of the GitHub stand-in under `/_sandbox/github`: what a person does on the web page or by `git push`.
+"""Levers of the GitHub stand-in under `/_sandbox/github`: what people do on the web or by `git push`.
 
 They need no token, count towards no limit, and send the same webhooks as the API.
 """
@@ -48,9 +48,8 @@ def control_routes(github: GitHub) -> list[BaseRoute]:
             for name, value in data.items():
                 kind = type(getattr(current, name))
                 if type(value) is not kind or value < 0:
-                    raise Refused(
-                        f"'{name}' must be {'true or false' if kind is bool else 'a whole number, 0 or more'}."
-                    )
+                    wanted = "true or false" if kind is bool else "a whole number, 0 or more"
+                    raise Refused(f"'{name}' must be {wanted}.")
             if data.get("exhausted_status", 403) not in (403, 429):
                 raise Refused("'exhausted_status' must be 403 or 429.")
             for name, value in data.items():
@@ -74,7 +73,7 @@ def control_routes(github: GitHub) -> list[BaseRoute]:
         return JSONResponse(github.shapes.full_repository(repo), status_code=201)
 
     async def issues(request: Request) -> Response:
-        """Open one issue, or many: `{"issues": [{title, body?, labels?, author?, created_at?, updated_at?}]}`."""
+        """Open issues: `{"issues": [{title, body?, labels?, author?, created_at?, updated_at?}]}`."""
         data = await json_object(request)
         no_other_fields(data, "repository", "issues", "actor")
         repo, login, items = repository(data), actor(data), data.get("issues")

@@ -213,7 +213,8 @@ class Gate:
                 wait = max(1, math.ceil(60 - (now - self._writes[0]).total_seconds()))
                 raise ApiError(
                     403,
-                    "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
+                    "You have exceeded a secondary rate limit. "
+                    "Please wait a few minutes before you try again.",
                     headers={"retry-after": str(wait)},
                 )
             self._writes.append(now)

@@ -1,4 +1,4 @@
-"""Gentle life: people open issues and comment now and then, and an agent's finished work becomes a pull request."""
+"""Gentle life: people open issues and comment, and an agent's finished work becomes a pull request."""
 
 from __future__ import annotations
 

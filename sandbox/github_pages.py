@@ -40,7 +40,8 @@ def page_routes(github: GitHub) -> list[BaseRoute]:
             if item.number == issue.number
         ]
         talk = "".join(
-            f"<h3>{escape(author)} <span class=soft>{escape(at)} {escape(where)}</span></h3><pre>{escape(body)}</pre>"
+            f"<h3>{escape(author)} <span class=soft>{escape(at)} {escape(where)}</span></h3>"
+            f"<pre>{escape(body)}</pre>"
             for at, author, where, body in sorted(remarks)
         )
         side = f"<p>{escape(issue.pull.head)} → {escape(issue.pull.base)}</p>" if issue.pull else ""
@@ -49,9 +50,10 @@ def page_routes(github: GitHub) -> list[BaseRoute]:
             '<!doctype html><html lang="ja"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{title}</title><style>{STYLE}{MORE_STYLE}</style></head><body>"
-            f'<p class="notice">Broker sandbox: a stand-in, nothing here is real. <a href="/">All of it</a></p>'
+            '<p class="notice">Broker sandbox: a stand-in, nothing here is real. <a href="/">All</a></p>'
             f"<h1>{title}</h1><p>{escape(repo.full_name)} · {escape(issue.state)} · {escape(issue.author)} · "
-            f"{escape(issue.created_at)}</p><p>{chips}</p>{side}<pre>{escape(issue.body or '')}</pre>{talk}</body></html>",
+            f"{escape(issue.created_at)}</p><p>{chips}</p>{side}"
+            f"<pre>{escape(issue.body or '')}</pre>{talk}</body></html>",
             headers=HEADERS,
         )
 

@@ -1,4 +1,7 @@
-"""What the GitHub stand-in remembers: plain records, dumped and loaded as JSON. Times are ISO texts in UTC."""
+"""What the GitHub stand-in remembers: plain records, dumped and loaded as JSON.
+
+Times are ISO texts in UTC.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Webhooks out: signed like GitHub's, in order, in the background. A delivery that fails is journalled, not repeated."""
+"""Webhooks out: signed like GitHub's, in order, in the background.
+
+A delivery that fails is journalled, not repeated.
+"""
 
 from __future__ import annotations
 

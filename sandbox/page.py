@@ -22,31 +22,32 @@ HEADERS = {
 }
 
 STYLE = """
-:root { color-scheme: light dark; --line: #d5d9de; --soft: #5a6472; --chip: #e8edf3; --warn: #fff3cd; --warn-ink: #5c4400;
-  --ink: #1c2430; --paper: #fff; --link: #0b5cad; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --line: #39424e; --soft: #a3adba; --chip: #2b3440; --warn: #4a3b0a;
-  --warn-ink: #ffe9a8; --ink: #e6eaf0; --paper: #14181e; --link: #7db8ff; --bad: #ff8a80; } }
+:root { color-scheme: light dark; --line: #d5d9de; --soft: #5a6472; --chip: #e8edf3; --warn: #fff3cd;
+  --warn-ink: #5c4400; --ink: #1c2430; --paper: #fff; --link: #0b5cad; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --line: #39424e; --soft: #a3adba; --chip: #2b3440;
+  --warn: #4a3b0a; --warn-ink: #ffe9a8; --ink: #e6eaf0; --paper: #14181e; --link: #7db8ff; --bad: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, "Hiragino Sans", "Noto Sans JP", sans-serif; }
 h1 { font-size: 1.4rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .25rem; border-bottom: 2px solid var(--line); }
 h3 { font-size: 1rem; margin: 1rem 0 .25rem; color: var(--soft); }
-.notice { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem; margin: 0; }
+.notice { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem;
+  margin: 0; }
 nav { margin: .8rem 0; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
 a { color: var(--link); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
-  overflow-wrap: anywhere; min-width: 3rem; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
+  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; min-width: 3rem; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-.chip { display: inline-block; background: var(--chip); border-radius: 1rem; padding: 0 .5rem; margin: 0 .2rem .2rem 0;
-  font-size: .8rem; white-space: nowrap; }
+.chip { display: inline-block; background: var(--chip); border-radius: 1rem; padding: 0 .5rem;
+  margin: 0 .2rem .2rem 0; font-size: .8rem; white-space: nowrap; }
 .soft { color: var(--soft); } .bad { color: var(--bad); font-weight: 600; }
 footer { margin: 2rem 0 1rem; color: var(--soft); font-size: .85rem; }
 """
 
-# Only <main> is replaced, and only when it differs: the scroll position, a selection and the focus stay where they are.
+# Only <main> is replaced, and only when it differs: the scroll position and a selection stay as they are.
 SCRIPT = """
 async function refresh() {
   if (document.hidden || String(getSelection())) return;
@@ -79,8 +80,8 @@ def page_routes(world: World) -> list[Route]:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>Broker sandbox</title><style>{STYLE}</style></head><body>"
             "<h1>Broker sandbox: stand-ins, nothing here is real</h1>"
-            '<p class="notice">These are local stand-ins for GitHub, Gemini, Mastodon, API-Football, Google Cloud '
-            "Storage and a news feed. Nothing leaves this machine.</p>"
+            '<p class="notice">These are local stand-ins for GitHub, Gemini, Mastodon, API-Football, Google '
+            "Cloud Storage and a news feed. Nothing leaves this machine.</p>"
             f'<p id="live" class="bad" role="status"></p><main>{main}</main>'
             "<footer>Refreshes every three seconds.</footer>"
             f"<script>{SCRIPT}</script></body></html>",
@@ -145,7 +146,8 @@ def _table(title: str, columns: list[Any], rows: list[list[Any]]) -> str:
         f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows[:SHOWN_ROWS]
     )
     more = f'<p class="soft">and {len(rows) - SHOWN_ROWS} more</p>' if len(rows) > SHOWN_ROWS else ""
-    return f'{heading}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'{heading}<div class="wide">{table}</div>{more}'
 
 
 def _cell(cell: Any) -> str:
