@@ -1,0 +1,235 @@
+"""What is on offer, to whom, in which order, and what comes of an attempt. Values in, values out.
+
+The same functions decide for the queues in Redis, for ``GET /explain`` and for the admin's "why not?". The clock is an
+argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+IN_PROGRESS = "in-progress"
+NEEDS_REVIEW = "needs-review"
+REVIEW_DONE = "review-done"
+PARKED = "parked"
+NEVER_OFFERED = ("story", "epic")
+RESERVED = frozenset({IN_PROGRESS, NEEDS_REVIEW, REVIEW_DONE, PARKED, "story", "epic", "fix"})
+PRIORITY = re.compile(r"P([0-9]{1,6})")
+AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+
+
+class TaskType(StrEnum):
+    DEVELOPMENT = "development"
+    REVIEW = "review"
+    FIX = "fix"
+
+
+class AssignmentState(StrEnum):
+    CLAIMING = "claiming"  # the row is there, GitHub is being told
+    LIVE = "live"  # an agent has it
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RELEASED = "released"  # given back by the agent or an admin
+    LOST = "lost"  # no heartbeat
+    ABORTED = "aborted"  # never reached the agent
+
+
+LIVE_STATES = (AssignmentState.CLAIMING.value, AssignmentState.LIVE.value)
+ENDINGS_THAT_COUNT = (AssignmentState.FAILED, AssignmentState.LOST)
+
+
+class IssueStatus(StrEnum):
+    """The words of ``issue:status`` (seed 002)."""
+
+    OPEN = "open"
+    PROCESSING = "processing"
+    NEEDS_REVIEW = "needs-review"
+    COMPLETED = "completed"
+    ERROR = "error"
+    PARKED = "parked"
+
+
+def priority_of(labels: Iterable[str]) -> int | None:
+    """``P`` and digits, case-sensitive; the smallest number wins."""
+    found = [int(match.group(1)) for label in labels if (match := PRIORITY.fullmatch(label))]
+    return min(found) if found else None
+
+
+def agent_id_problem(agent_id: str, roles: Collection[str]) -> str:
+    """Why this cannot be an agent's id; empty if it can. An id is used as a GitHub label."""
+    if not AGENT_ID.fullmatch(agent_id):
+        return "an agent id is 1 to 50 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+    if agent_id in RESERVED or agent_id in roles or PRIORITY.fullmatch(agent_id):
+        return f"{agent_id!r} has another meaning as a label"
+    return ""
+
+
+@dataclass(frozen=True)
+class PullFacts:
+    number: int
+    is_open: bool
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class IssueFacts:
+    """All that the choice looks at. For a fix task: its pull request's number and labels."""
+
+    number: int
+    title: str
+    labels: tuple[str, ...]
+    updated_at: datetime
+    is_fix: bool = False
+    is_taken: bool = False  # a live assignment exists, whatever the labels say
+    has_deliverables: bool = True
+    branch_problem: str = ""  # a name that git or safety forbids, or what GitHub refused
+    pull: PullFacts | None = None  # the linked pull request
+    review_detected_at: datetime | None = None
+    reviewed_fingerprint: str = ""
+
+    @property
+    def priority(self) -> int | None:
+        return priority_of(self.labels)
+
+    @property
+    def task_type(self) -> TaskType:
+        if self.is_fix:
+            return TaskType.FIX
+        return TaskType.REVIEW if NEEDS_REVIEW in self.labels else TaskType.DEVELOPMENT
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Can be handed out, from ``due_at`` on. ``priority`` None: counts in the best bucket, whichever that is."""
+
+    number: int
+    task_type: TaskType
+    roles: tuple[str, ...]
+    priority: int | None
+    updated_at: datetime
+    due_at: datetime | None = None
+
+    @property
+    def order(self) -> tuple[bool, datetime, int]:
+        """Inside a bucket: fix tasks first, then the oldest change, then the smallest number."""
+        return (self.task_type is not TaskType.FIX, self.updated_at, self.number)
+
+
+@dataclass(frozen=True)
+class NotOffered:
+    number: int
+    reason: str
+
+
+def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: timedelta) -> Offer | NotOffered:
+    """Whether an issue can be handed out to anybody at all, and if not, why: the first rule that applies."""
+
+    def refuse(reason: str) -> NotOffered:
+        return NotOffered(facts.number, reason)
+
+    labels = set(facts.labels)
+    if facts.is_taken:
+        return refuse("an agent has it")
+    if IN_PROGRESS in labels:
+        return refuse(f"labelled {IN_PROGRESS}")
+    if PARKED in labels:
+        return refuse("parked for a person")
+    for label in NEVER_OFFERED:
+        if label in labels:
+            return refuse(f"labelled {label}")
+    roles = tuple(sorted(labels & set(known_roles)))
+    if not roles:
+        return refuse("no role label")
+    task_type = facts.task_type
+    if task_type is TaskType.DEVELOPMENT:
+        if facts.priority is None:
+            return refuse("no priority label")
+        if facts.branch_problem:
+            return refuse(facts.branch_problem)
+    if task_type is not TaskType.FIX and not facts.has_deliverables:
+        return refuse("no section 成果物")
+    due_at = None
+    if task_type is TaskType.REVIEW:
+        if facts.pull is None or not facts.pull.is_open:
+            return refuse("no open pull request is linked")
+        if facts.reviewed_fingerprint and facts.reviewed_fingerprint == facts.pull.fingerprint:
+            return refuse("reviewed; waits for a new commit or comment")
+        if facts.review_detected_at is None:
+            return refuse("the wish for a review was not seen yet")
+        due_at = facts.review_detected_at + review_delay
+    return Offer(facts.number, task_type, roles, facts.priority, facts.updated_at, due_at)
+
+
+class Gate(StrEnum):
+    OPEN = "open"
+    ASSIGNABLE = "assignable"
+
+
+def best_bucket(
+    gate: Gate, offers: Iterable[Offer], open_priorities: Iterable[int], now: datetime
+) -> int | None:
+    """The one priority that counts. None: nothing has a priority, so only tasks without one can be handed out."""
+    if gate is Gate.OPEN:
+        return min(open_priorities, default=None)
+    return min((o.priority for o in offers if o.priority is not None and is_due(o, now)), default=None)
+
+
+def is_due(offer: Offer, now: datetime) -> bool:
+    return offer.due_at is None or now >= offer.due_at
+
+
+def why_not(offer: Offer, agent_roles: Collection[str], best: int | None, now: datetime) -> str:
+    """Why an offer does not go to an agent with these roles (none: any role); empty if it does."""
+    if agent_roles and not set(agent_roles) & set(offer.roles):
+        return "needs the role " + " or ".join(offer.roles)
+    if not is_due(offer, now):
+        assert offer.due_at is not None
+        return f"review due at {offer.due_at:%Y-%m-%dT%H:%M:%SZ}"
+    if offer.priority is not None and offer.priority != best:
+        return f"behind P{best}"
+    return ""
+
+
+def choose(
+    offers: Iterable[Offer], agent_roles: Collection[str], best: int | None, now: datetime
+) -> list[Offer]:
+    """What an agent would be given, in order. The scripts in Redis come to the same (a test compares them)."""
+    fitting = [offer for offer in offers if not why_not(offer, agent_roles, best, now)]
+    return sorted(fitting, key=lambda offer: offer.order)
+
+
+def queue_name(priority: int) -> str:
+    return "high" if priority <= 1 else "normal" if priority == 2 else "low"
+
+
+def is_to_be_parked(lost_attempts: int, max_attempts: int) -> bool:
+    return lost_attempts >= max_attempts
+
+
+CLOSING = re.compile(
+    r"(?i)\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b:?\s+"
+    r"(?:(?P<repo>[A-Za-z0-9-]+/[A-Za-z0-9._-]+)?#(?P<number>\d{1,9})"
+    r"|https?://[^\s/]+/(?P<url_repo>[A-Za-z0-9-]+/[A-Za-z0-9._-]+)/issues/(?P<url_number>\d{1,9}))\b"
+)
+
+
+def closed_issues(body: str, repository: str) -> list[int]:
+    """Numbers of the issues in this repository that a pull request's text says it closes."""
+    numbers = []
+    for match in CLOSING.finditer(body):
+        where = match.group("repo") or match.group("url_repo") or repository
+        if where.lower() == repository.lower():
+            numbers.append(int(match.group("number") or match.group("url_number")))
+    return list(dict.fromkeys(numbers))
+
+
+def role_for(offer_roles: Sequence[str], agent_roles: Collection[str]) -> str:
+    """The role in which an agent takes a task that may have several."""
+    for role in offer_roles:
+        if not agent_roles or role in agent_roles:
+            return role
+    return offer_roles[0]

@@ -1,0 +1,1 @@
+"""What changes the world of tasks, by duty: sync, assigning, leases, fixes, agents."""
