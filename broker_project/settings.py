@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from broker_project import config as config_module
 from broker_project.lib.embedded_redis import embedded_url
 from broker_project.lib.environment import ConfigError
-from broker_project.lib.keyspace import SESSION_SECONDS, Keyspace
+from broker_project.lib.keyspace import SESSION, Keyspace
 from broker_project.lib.logs import logging_settings
 from broker_project.lib.redaction import configure_redaction
 
@@ -83,10 +83,13 @@ BROKER_KEYSPACE = Keyspace(BROKER.redis_names)
 _POOL = {"socket_connect_timeout": 3, "socket_timeout": 5, "health_check_interval": 30}
 
 
-def _cache(prefix: str, **pool: object) -> dict[str, object]:
+def _cache(prefix: str, client_name: str, **pool: object) -> dict[str, object]:
+    # django-redis keeps one pool a URL, whatever the options: without a name of its own in the URL, the first
+    # cache to connect would decide for all of them whether answers are text or bytes.
+    query = f"{'&' if '?' in REDIS_URL else '?'}client_name=broker-{client_name}"
     return {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": REDIS_URL,
+        "LOCATION": REDIS_URL + query,
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
         "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
         "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
@@ -95,13 +98,13 @@ def _cache(prefix: str, **pool: object) -> dict[str, object]:
 
 
 CACHES = {
-    "default": _cache("cache"),
-    "sessions": _cache("session"),
-    "keys": _cache("cache", decode_responses=True),
+    "default": _cache("cache", "cache"),
+    "sessions": _cache("session", "sessions"),
+    "keys": _cache("cache", "keys", decode_responses=True),
 }
 SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
 SESSION_CACHE_ALIAS = "sessions"
-SESSION_COOKIE_AGE = SESSION_SECONDS
+SESSION_COOKIE_AGE = BROKER_KEYSPACE.ttl_seconds(SESSION)
 
 # django-q2 is the clock of the pollers: rows in our own tables are the queue.
 Q_CLUSTER = {
