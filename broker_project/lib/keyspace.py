@@ -1,36 +1,26 @@
 """Every Redis key of the application: one table, and the only place where a key is put together.
 
 A :class:`KeySpec` says what a key is called, what it holds, how long it lives, who writes it and what for.
-``Keyspace.key(SPEC, number=7)`` builds a name; ``Keyspace.explain(name)`` finds the entry behind a name. The page
-in the admin, ``manage.py keys`` and the code all read this table.
+``Keyspace.key(SPEC, number=7)`` builds a name; ``Keyspace.explain(name)`` finds the entry behind a name. The
+page in the admin, ``manage.py keys`` and the code all read this table.
 
-Names are ``{namespace}:…`` (seed 002) or ``{task prefix}…`` (seed 000). Namespace, patterns, channels and times to
-live can be changed by settings and by the JSON file of seed 002 (:mod:`broker_project.lib.keyspace_config`).
+Names are ``{namespace}:…`` (seed 002) or ``{task prefix}…`` (seed 000). Namespace, patterns, channels and times
+to live can be changed by settings and by the JSON file of seed 002
+(:mod:`broker_project.lib.keyspace_config`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
-
-class Kind(StrEnum):
-    STRING = "string"
-    HASH = "hash"
-    SET = "set"
-    ZSET = "zset"
-    LIST = "list"
-    CHANNEL = "channel"
-
-
-class Life(StrEnum):
-    """Times to live that are decided elsewhere than in the table."""
-
-    FOREVER = "none"
-    MIDNIGHT = "local midnight"
-    OPTIONAL = "any or none"
+from broker_project.lib.keyspace_spec import MEBIBYTE, field_expression
+from broker_project.lib.keyspace_spec import BadKeyField as BadKeyField
+from broker_project.lib.keyspace_spec import KeySpec as KeySpec
+from broker_project.lib.keyspace_spec import Kind as Kind
+from broker_project.lib.keyspace_spec import Life as Life
+from broker_project.lib.keyspace_spec import glob_escape as glob_escape
 
 
 HEARTBEAT_SECONDS = 1800
@@ -41,35 +31,17 @@ ISSUE_LOCK_SECONDS = 600
 AGENT_TASK_SECONDS = 3600
 CANDIDATE_SECONDS = 86400
 
-
-@dataclass(frozen=True)
-class KeySpec:
-    """One row of the table. ``ttl`` is seconds, the name of an adjustable time to live, or a :class:`Life`."""
-
-    name: str
-    pattern: str
-    kind: Kind
-    ttl: int | str | Life
-    writer: str
-    purpose: str
-    seed: str = "002"
-    family: str = ""  # the entry of ``keyPatterns`` or ``channels`` that can rename it
-    with_task_prefix: bool = False
-
-    @property
-    def component(self) -> str:
-        return re.split(r"[:_{]", self.pattern, maxsplit=1)[0]
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(re.findall(r"{(\w+)}", self.pattern))
-
-
 REGISTRY: dict[str, KeySpec] = {}
 
 
 def _spec(
-    name: str, pattern: str, kind: Kind, ttl: int | str | Life, writer: str, purpose: str, **rest: str | bool
+    name: str,
+    pattern: str,
+    kind: Kind,
+    ttl: int | str | Life,
+    writer: str,
+    purpose: str,
+    **rest: str | bool | int,
 ) -> KeySpec:
     spec = KeySpec(name, pattern, kind, ttl, writer, purpose, **rest)  # type: ignore[arg-type]
     if name in REGISTRY:
@@ -78,17 +50,38 @@ def _spec(
     return spec
 
 
-def _task(name: str, pattern: str, kind: Kind, ttl: int | str | Life, writer: str, purpose: str) -> KeySpec:
+def _task(
+    name: str,
+    pattern: str,
+    kind: Kind,
+    ttl: int | str | Life,
+    writer: str,
+    purpose: str,
+    **rest: str | bool | int,
+) -> KeySpec:
     seed = "001" if name in {"open_issues", "review_delay"} else "000"
-    return _spec(name, pattern, kind, ttl, writer, purpose, seed=seed, with_task_prefix=True)
+    return _spec(name, pattern, kind, ttl, writer, purpose, seed=seed, with_task_prefix=True, **rest)
 
 
 # Seed 000 and 001, behind the task prefix.
 ISSUE = _task(
-    "issue", "issue:{number}", Kind.STRING, Life.FOREVER, "issue sync", "GitHub's JSON of an open issue"
+    "issue",
+    "issue:{number}",
+    Kind.STRING,
+    Life.FOREVER,
+    "issue sync",
+    "GitHub's JSON of an open issue",
+    is_json=True,
 )
 OPEN_ISSUES = _task(
-    "open_issues", "open_issues", Kind.STRING, Life.FOREVER, "issue sync", "JSON array of all open issues"
+    "open_issues",
+    "open_issues",
+    Kind.STRING,
+    Life.FOREVER,
+    "issue sync",
+    "JSON array of all open issues",
+    is_json=True,
+    max_bytes=512 * MEBIBYTE,
 )
 ISSUE_LOCK = _task(
     "issue_lock",
@@ -129,6 +122,7 @@ TASK_CANDIDATE = _task(
     CANDIDATE_SECONDS,
     "assignment, completion",
     "JSON: what was offered to whom, and its status",
+    is_json=True,
 )
 TASK_FIX = _task(
     "task_fix",
@@ -137,6 +131,7 @@ TASK_FIX = _task(
     CANDIDATE_SECONDS,
     "tasks/fix",
     "JSON of a fix task for a pull request",
+    is_json=True,
 )
 
 # Seed 002, behind the namespace.
@@ -144,7 +139,7 @@ ISSUE_STATUS = _spec(
     "issue_status",
     "issue:status:{number}",
     Kind.HASH,
-    Life.FOREVER,
+    Life.OPTIONAL,
     "issue state",
     "status word, agent, since when",
     family="issue",
@@ -153,13 +148,19 @@ ISSUE_METADATA = _spec(
     "issue_metadata",
     "issue:metadata:{number}",
     Kind.HASH,
-    Life.FOREVER,
+    Life.OPTIONAL,
     "issue state",
     "title, URL, labels, branch",
     family="issue",
 )
 ISSUES_PROCESSING = _spec(
-    "issues_processing", "issues:processing", Kind.SET, Life.FOREVER, "issue state", "issues being worked on"
+    "issues_processing",
+    "issues:processing",
+    Kind.SET,
+    Life.FOREVER,
+    "issue state",
+    "issues being worked on",
+    max_bytes=64 * MEBIBYTE,
 )
 ISSUES_COMPLETED_TODAY = _spec(
     "issues_completed_today",
@@ -168,12 +169,13 @@ ISSUES_COMPLETED_TODAY = _spec(
     Life.MIDNIGHT,
     "issue state",
     "issues completed since local midnight",
+    max_bytes=64 * MEBIBYTE,
 )
 PROCESS_INFO = _spec(
     "process_info",
     "process:info:{process}",
     Kind.HASH,
-    Life.FOREVER,
+    Life.OPTIONAL,
     "assignment",
     "an agent's work on an issue",
     family="process",
@@ -188,10 +190,22 @@ PROCESS_HEARTBEAT = _spec(
     family="process",
 )
 PROCESSES_ACTIVE = _spec(
-    "processes_active", "processes:active", Kind.SET, Life.FOREVER, "assignment", "process ids at work"
+    "processes_active",
+    "processes:active",
+    Kind.SET,
+    Life.FOREVER,
+    "assignment",
+    "process ids at work",
+    max_bytes=64 * MEBIBYTE,
 )
 PROCESSES_ZOMBIES = _spec(
-    "processes_zombies", "processes:zombies", Kind.SET, Life.FOREVER, "sweep", "process ids found dead"
+    "processes_zombies",
+    "processes:zombies",
+    Kind.SET,
+    Life.FOREVER,
+    "sweep",
+    "process ids found dead",
+    max_bytes=64 * MEBIBYTE,
 )
 QUEUE = _spec(
     "queue",
@@ -200,6 +214,7 @@ QUEUE = _spec(
     Life.FOREVER,
     "issue sync, claim",
     "issues on offer, in the order of handing out",
+    max_bytes=64 * MEBIBYTE,
     family="queue",
 )
 TASK_INFO = _spec(
@@ -264,6 +279,7 @@ CONFIG_GITHUB_RATELIMIT = _spec(
     Life.OPTIONAL,
     "GitHub client",
     "JSON: limit, remaining, reset",
+    is_json=True,
 )
 FLAG_MAINTENANCE = _spec(
     "flag_maintenance",
@@ -280,18 +296,26 @@ LOCK_ISSUE = _spec(
     "lock_issue",
     "lock:issue:{number}",
     Kind.STRING,
-    Life.OPTIONAL,
+    Life.LIMITED,
     "issue state",
     "guards one issue's state change",
 )
 LOCK_PROCESS = _spec(
-    "lock_process", "lock:process:{name}", Kind.STRING, Life.OPTIONAL, "pollers, migrations", "single flight"
+    "lock_process", "lock:process:{name}", Kind.STRING, Life.LIMITED, "pollers, migrations", "single flight"
 )
 LOCK_BACKUP = _spec(
-    "lock_backup", "lock:backup:{name}", Kind.STRING, Life.OPTIONAL, "keys backup", "single flight"
+    "lock_backup", "lock:backup:{name}", Kind.STRING, Life.LIMITED, "keys backup", "single flight"
 )
 TEMP = _spec("temp", "temp:{name}", Kind.STRING, "tempData", "anything short-lived", "removed by cleanup")
-SESSION = _spec("session", "session:{name}", Kind.STRING, "session", "Django sessions", "log-ins, cached")
+SESSION = _spec(
+    "session",
+    "session:{name}",
+    Kind.STRING,
+    "session",
+    "Django sessions",
+    "log-ins, cached",
+    is_sensitive=True,
+)
 CACHE = _spec(
     "cache",
     "cache:{name}",
@@ -338,13 +362,56 @@ CHANNEL_WAKE = _spec(
     seed="ours",
 )
 
+# Ours: what a claim looks at instead of reading issues. Built from the database, and again whenever it is lost.
+INDEX_READY = _spec(
+    "index_ready", "index:ready", Kind.STRING, Life.FOREVER, "issue sync", "the index was built", seed="ours"
+)
+INDEX_ENTRIES = _spec(
+    "index_entries", "index:entries", Kind.HASH, Life.FOREVER, "issue sync, claim", "number → entry", seed="ours"
+)
+INDEX_OPEN = _spec(
+    "index_open", "index:open", Kind.HASH, Life.FOREVER, "issue sync", "priority → open issues", seed="ours"
+)
+INDEX_OFFER = _spec(
+    "index_offer", "index:offer:{role}", Kind.ZSET, Life.FOREVER, "issue sync, claim", "on offer to a role", seed="ours"
+)
+INDEX_FLOAT = _spec(
+    "index_float",
+    "index:float:{role}",
+    Kind.ZSET,
+    Life.FOREVER,
+    "issue sync, claim",
+    "on offer without a priority of its own",
+    seed="ours",
+)
+INDEX_WAITING = _spec(
+    "index_waiting", "index:waiting", Kind.ZSET, Life.FOREVER, "issue sync", "reviews by when they are due", seed="ours"
+)
+INDEX_CLAIMED = _spec(
+    "index_claimed", "index:claimed", Kind.ZSET, Life.FOREVER, "claim", "taken off, not yet assigned", seed="ours"
+)
+INDEX_WORKING = _spec(
+    "index_working",
+    "index:working:{label}",
+    Kind.SET,
+    Life.FOREVER,
+    "issue sync",
+    "in-progress issues by their other labels",
+    seed="ours",
+)
+INDEX_SLOTS = _spec(
+    "index_slots",
+    "index:slots",
+    Kind.HASH,
+    Life.FOREVER,
+    "issue sync",
+    "where each issue stands inside open_issues",
+    seed="ours",
+)
+
 # The patterns that ``manage.py keys cleanup`` and the poller may remove, and nothing else (seed 002).
 CLEANUP_PATTERNS = ("temp:*", "session:expired:*", "stats:*:old")
 ISSUE_STATUS_EVENTS = "issue:status"
-
-
-class BadKeyField(ValueError):
-    """A value that may not be part of a key."""
 
 
 @dataclass(frozen=True)
@@ -372,9 +439,11 @@ class Keyspace:
     names: RedisNames
 
     def key(self, spec: KeySpec, **fields: str | int) -> str:
-        """The full name. Raises :class:`BadKeyField` on a value that is empty or holds control characters."""
+        """The full name. Raises :class:`BadKeyField` unless every placeholder gets a value it may hold."""
+        if set(fields) != set(spec.fields):
+            raise BadKeyField(f"{spec.name} takes {', '.join(spec.fields) or 'no values'}")
         for name, value in fields.items():
-            if value == "" or (isinstance(value, str) and not value.isprintable()):
+            if isinstance(value, bool) or not field_expression(name).fullmatch(str(value)):
                 raise BadKeyField(f"{name} cannot be part of a Redis key: {str(value)[:40]!r}")
         return self.prefix(spec) + self.pattern(spec).format(**fields)
 
@@ -383,6 +452,10 @@ class Keyspace:
 
     def pattern(self, spec: KeySpec) -> str:
         return self.names.patterns.get(spec.name, spec.pattern)
+
+    def stem(self, spec: KeySpec) -> str:
+        """A key without its last field, for scripts that add the field themselves."""
+        return self.prefix(spec) + self.pattern(spec).rpartition("{")[0]
 
     def ttl_seconds(self, spec: KeySpec) -> int:
         """Seconds to live. Only for entries that have a fixed one."""
@@ -394,19 +467,35 @@ class Keyspace:
 
     def match(self, spec: KeySpec) -> str:
         """A glob that finds every key of an entry (and, where patterns overlap, some of others)."""
-        return glob_escape(self.prefix(spec)) + re.sub(
-            r"{\w+}", "*", glob_escape(self.pattern(spec), "[]?*\\")
-        )
-
-    def namespace_match(self) -> str:
-        return glob_escape(f"{self.names.namespace}:") + "*"
+        return glob_escape(self.prefix(spec)) + re.sub(r"{\w+}", "*", self.pattern(spec))
 
     def explain(self, name: str) -> KeySpec | None:
-        """The entry behind a key name; the most literal one where several fit. None: not ours."""
-        for spec, expression in self._expressions:
-            if expression.fullmatch(name):
-                return spec
-        return None
+        """The entry behind a key name, the most literal where several fit. None: nothing of ours is called so."""
+        return next(iter(self.explanations(name)), None)
+
+    def explanations(self, name: str) -> list[KeySpec]:
+        return [spec for spec, expression in self._expressions if expression.fullmatch(name)]
+
+    @property
+    def own_prefixes(self) -> tuple[str, ...]:
+        """Beginnings that belong to us alone: whatever is called so is ours, in the table or not."""
+        prefix = self.names.task_prefix
+        return (f"{self.names.namespace}:", *([prefix] if prefix.endswith(":") else []))
+
+    def owns(self, name: str) -> bool:
+        """Whether a key is ours. Behind a task prefix that is empty or has no colon at its end others may have
+        keys too: there only what the table explains is ours."""
+        return name.startswith(self.own_prefixes) or self.explain(name) is not None
+
+    def scan_patterns(self) -> list[str]:
+        """Globs that together find every key of ours; what they find must still pass :meth:`owns`."""
+        namespace, prefix = f"{self.names.namespace}:", self.names.task_prefix
+        globs = [glob_escape(namespace) + "*"]
+        if prefix.startswith(namespace):
+            return globs
+        if prefix.endswith(":"):
+            return [*globs, glob_escape(prefix) + "*"]
+        return globs + [self.match(spec) for spec in REGISTRY.values() if spec.with_task_prefix]
 
     def sibling(self, namespace: str) -> Keyspace:
         """The keyspace of another repository: the same patterns under another namespace."""
@@ -416,21 +505,15 @@ class Keyspace:
 
     @cached_property
     def _expressions(self) -> list[tuple[KeySpec, re.Pattern[str]]]:
-        numeric = {"number", "pull"}
-
         def expression(spec: KeySpec) -> re.Pattern[str]:
             parts = re.split(r"{(\w+)}", self.pattern(spec))
             text = re.escape(self.prefix(spec))
             for position, part in enumerate(parts):
-                text += re.escape(part) if position % 2 == 0 else (r"\d+" if part in numeric else r".+")
-            return re.compile(text, re.DOTALL)
+                text += re.escape(part) if position % 2 == 0 else f"(?:{field_expression(part).pattern})"
+            return re.compile(text)
 
         def literalness(spec: KeySpec) -> int:
-            return -len(re.sub(r"{\w+}", "", self.pattern(spec)))
+            return -len(self.prefix(spec) + re.sub(r"{\w+}", "", self.pattern(spec)))
 
         stored = [spec for spec in REGISTRY.values() if spec.kind is not Kind.CHANNEL]
         return [(spec, expression(spec)) for spec in sorted(stored, key=literalness)]
-
-
-def glob_escape(text: str, specials: str = "[]?*\\") -> str:
-    return "".join("\\" + char if char in specials else char for char in text)
