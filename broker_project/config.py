@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dj_database_url
 import yaml
@@ -94,6 +95,8 @@ class Config:
     var: Path
     host: str
     port: int
+    web_workers: int
+    cluster_hang_seconds: int
     secret_key: str = field(repr=False)
     secret_key_is_given: bool
     debug: bool
@@ -108,6 +111,7 @@ class Config:
     # Agents and tasks
     sandbox: bool
     sandbox_url: str
+    sandbox_url_is_given: bool
     agent_auth: str
     agents_file: Path
     agent_roles: tuple[AgentRole, ...]
@@ -181,7 +185,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
     secret_key, secret_key_is_given = read_secret_key(env, var)
 
     sandbox = env.boolean("BROKER_SANDBOX", default=not any(env.is_set(name) for name in CREDENTIALS))
-    sandbox_url = env.url("BROKER_SANDBOX_URL", f"http://127.0.0.1:{port + 1 if port < 65535 else port - 1}")
+    sandbox_url = env.url("BROKER_SANDBOX_URL", recorded_sandbox_url(var) or default_sandbox_url(port))
     agent_roles, agents_file = read_agents(env, base_dir)
     allowed = read_private_hosts(env)
     if sandbox:
@@ -191,6 +195,8 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         var=var,
         host=host,
         port=port,
+        web_workers=env.integer("WEB_WORKERS", 1, low=1, high=64),
+        cluster_hang_seconds=env.integer("BROKER_CLUSTER_HANG_SECONDS", 45, low=2, high=3600),
         secret_key=secret_key,
         secret_key_is_given=secret_key_is_given,
         debug=env.boolean("DJANGO_DEBUG", default=False),
@@ -209,6 +215,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         log_level=env.choice("BROKER_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         sandbox=sandbox,
         sandbox_url=sandbox_url,
+        sandbox_url_is_given=env.is_set("BROKER_SANDBOX_URL"),
         agent_auth=env.choice("BROKER_AGENT_AUTH", "open" if sandbox else "token", ("open", "token")),
         agents_file=agents_file,
         agent_roles=agent_roles,
@@ -258,6 +265,23 @@ def refuse_unsafe(config: Config) -> None:
         raise ConfigError(f"DJANGO_DEBUG must be off {where}.")
     if config.sandbox:
         raise ConfigError(f"BROKER_SANDBOX must be 0 {where}: stand-ins do not belong in production.")
+
+
+def sandbox_url_file(var: Path) -> Path:
+    """Where the supervisor writes down the sandbox's address for commands in other terminals."""
+    return var / "run" / "sandbox_url"
+
+
+def default_sandbox_url(port: int) -> str:
+    return f"http://127.0.0.1:{port + 1 if port < 65535 else port - 1}"
+
+
+def recorded_sandbox_url(var: Path) -> str:
+    try:
+        text = sandbox_url_file(var).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if re.fullmatch(r"http://127\.0\.0\.1:[0-9]{1,5}", text) else ""
 
 
 def make_var(var: Path) -> None:
@@ -355,8 +379,8 @@ def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    host, _, port = url.split("://", 1)[1].split("/", 1)[0].rpartition(":")
-    return host, int(port)
+    parts = urlsplit(url)
+    return (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def read_agents(env: Environment, base_dir: Path) -> tuple[tuple[AgentRole, ...], Path]:

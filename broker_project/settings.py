@@ -36,8 +36,8 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "ninja",
+    "broker_project.apps.BrokerConfig",  # before django_q: our `qcluster` adds to its own
     "django_q",
-    "broker_project.apps.BrokerConfig",
     "tasks",
     "feeds",
     "fixtures",

@@ -75,6 +75,8 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
         "loggers": {
             "django.server": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
             "uvicorn.access": {"level": "WARNING"},
+            # A line for every task taken, run and saved; the pollers log their own.
+            "django-q": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
             "google_genai": {"level": "WARNING"},
