@@ -25,6 +25,7 @@ from sandbox.gcs_objects import (
     folder_of,
     split_multipart,
 )
+from sandbox.partial_state import refuse_unknown
 
 MAX_PAGE = 1000
 MAX_SESSIONS = 200
@@ -45,7 +46,7 @@ class Gcs(System):
         self.buckets: dict[str, str] = {}
         self.objects: dict[tuple[str, str], StoredObject] = {}
         self._last_generation = 0
-        self._sessions = {}
+        self._sessions: dict[str, UploadSession] = {}
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -67,13 +68,15 @@ class Gcs(System):
         }
 
     def load(self, data: dict[str, Any]) -> None:
-        objects = {}
-        for entry in data["objects"]:
+        """Keys that are missing keep their present value."""
+        refuse_unknown(data, self.dump())
+        objects = {} if "objects" in data else self.objects
+        for entry in data.get("objects", []):
             stored = StoredObject(**{**entry, "data": base64.b64decode(entry["data"])})
             objects[stored.bucket, stored.name] = stored
-        self.buckets = dict(data["buckets"])
+        self._last_generation = int(data.get("last_generation", self._last_generation))
+        self.buckets = dict(data.get("buckets", self.buckets))
         self.objects = objects
-        self._last_generation = int(data["last_generation"])
 
     def overview(self) -> dict[str, Any]:
         rows = [

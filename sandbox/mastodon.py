@@ -102,7 +102,7 @@ class Mastodon(System):
             return self._error(422, f"Validation failed: {problem}")
         now = self.world.clock.now()
         self._last_id = max(int(now.timestamp() * 1000) << 16, self._last_id + 1)
-        status = {
+        status: dict[str, Any] = {
             "id": str(self._last_id),
             "created_at": _milliseconds(now),
             "edited_at": None,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -43,11 +45,17 @@ class _Server(uvicorn.Server):
         if self.started and self._ready_line:
             print(self._ready_line, flush=True)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn raises the signal again after the shutdown; a clean end would look like a kill.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sets TCP_NODELAY only then; without it answers take 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
