@@ -4,8 +4,8 @@ A :class:`KeySpec` says what a key is called, what it holds, how long it lives, 
 ``Keyspace.key(SPEC, number=7)`` builds a name; ``Keyspace.explain(name)`` finds the entry behind a name. The
 page in the admin, ``manage.py keys`` and the code all read this table.
 
-Names are ``{namespace}:…`` (seed 002) or ``{task prefix}…`` (seed 000). Namespace, patterns, channels and times
-to live can be changed by settings and by the JSON file of seed 002
+Names are ``{namespace}:…`` (seed 002) or ``{task prefix}…`` (seed 000). Namespace, patterns, channels and
+times to live can be changed by settings and by the JSON file of seed 002
 (:mod:`broker_project.lib.keyspace_config`).
 """
 
@@ -21,7 +21,6 @@ from broker_project.lib.keyspace_spec import KeySpec as KeySpec
 from broker_project.lib.keyspace_spec import Kind as Kind
 from broker_project.lib.keyspace_spec import Life as Life
 from broker_project.lib.keyspace_spec import glob_escape as glob_escape
-
 
 HEARTBEAT_SECONDS = 1800
 TEMP_SECONDS = 3600
@@ -362,18 +361,39 @@ CHANNEL_WAKE = _spec(
     seed="ours",
 )
 
-# Ours: what a claim looks at instead of reading issues. Built from the database, and again whenever it is lost.
+# Ours: what a claim looks at instead of reading issues. Built from the database, again whenever it is lost.
 INDEX_READY = _spec(
     "index_ready", "index:ready", Kind.STRING, Life.FOREVER, "issue sync", "the index was built", seed="ours"
 )
 INDEX_ENTRIES = _spec(
-    "index_entries", "index:entries", Kind.HASH, Life.FOREVER, "issue sync, claim", "number → entry", seed="ours"
+    "index_entries",
+    "index:entries",
+    Kind.HASH,
+    Life.FOREVER,
+    "issue sync, claim",
+    "number → entry",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_OPEN = _spec(
-    "index_open", "index:open", Kind.HASH, Life.FOREVER, "issue sync", "priority → open issues", seed="ours"
+    "index_open",
+    "index:open",
+    Kind.HASH,
+    Life.FOREVER,
+    "issue sync",
+    "priority → open issues",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_OFFER = _spec(
-    "index_offer", "index:offer:{role}", Kind.ZSET, Life.FOREVER, "issue sync, claim", "on offer to a role", seed="ours"
+    "index_offer",
+    "index:offer:{role}",
+    Kind.ZSET,
+    Life.FOREVER,
+    "issue sync, claim",
+    "on offer to a role",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_FLOAT = _spec(
     "index_float",
@@ -383,12 +403,27 @@ INDEX_FLOAT = _spec(
     "issue sync, claim",
     "on offer without a priority of its own",
     seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_WAITING = _spec(
-    "index_waiting", "index:waiting", Kind.ZSET, Life.FOREVER, "issue sync", "reviews by when they are due", seed="ours"
+    "index_waiting",
+    "index:waiting",
+    Kind.ZSET,
+    Life.FOREVER,
+    "issue sync",
+    "reviews by when they are due",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_CLAIMED = _spec(
-    "index_claimed", "index:claimed", Kind.ZSET, Life.FOREVER, "claim", "taken off, not yet assigned", seed="ours"
+    "index_claimed",
+    "index:claimed",
+    Kind.ZSET,
+    Life.FOREVER,
+    "claim",
+    "taken off, not yet assigned",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_WORKING = _spec(
     "index_working",
@@ -398,6 +433,7 @@ INDEX_WORKING = _spec(
     "issue sync",
     "in-progress issues by their other labels",
     seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 INDEX_SLOTS = _spec(
     "index_slots",
@@ -407,6 +443,7 @@ INDEX_SLOTS = _spec(
     "issue sync",
     "where each issue stands inside open_issues",
     seed="ours",
+    max_bytes=512 * MEBIBYTE,
 )
 
 # The patterns that ``manage.py keys cleanup`` and the poller may remove, and nothing else (seed 002).
@@ -470,7 +507,7 @@ class Keyspace:
         return glob_escape(self.prefix(spec)) + re.sub(r"{\w+}", "*", self.pattern(spec))
 
     def explain(self, name: str) -> KeySpec | None:
-        """The entry behind a key name, the most literal where several fit. None: nothing of ours is called so."""
+        """The entry behind a key name, the most literal where several fit. None: no entry gives that name."""
         return next(iter(self.explanations(name)), None)
 
     def explanations(self, name: str) -> list[KeySpec]:
@@ -483,8 +520,8 @@ class Keyspace:
         return (f"{self.names.namespace}:", *([prefix] if prefix.endswith(":") else []))
 
     def owns(self, name: str) -> bool:
-        """Whether a key is ours. Behind a task prefix that is empty or has no colon at its end others may have
-        keys too: there only what the table explains is ours."""
+        """Whether a key is ours. Behind a task prefix that is empty or does not end in a colon others may
+        have keys too: there only what the table explains is ours."""
         return name.startswith(self.own_prefixes) or self.explain(name) is not None
 
     def scan_patterns(self) -> list[str]:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker_project.lib.environment import ConfigError
-from broker_project.lib.keyspace import REGISTRY, Kind, RedisNames
+from broker_project.lib.keyspace import (
+    CHANNEL_EVENTS,
+    CLEANUP_PATTERNS,
+    ISSUE_STATUS_EVENTS,
+    REGISTRY,
+    Keyspace,
+    KeySpec,
+    Kind,
+    RedisNames,
+)
+from broker_project.lib.keyspace_spec import field_expression
 
 SETTING = "BROKER_REDIS_CONFIG"
 DEFAULT_NAMESPACE = "poppo"
@@ -48,7 +60,7 @@ Seconds = Annotated[int, Field(strict=True, ge=1, le=315_360_000)]
 class TimesToLive(BaseModel):
     model_config = ConfigDict(extra="forbid")
     heartbeat: Seconds | None = None
-    tempData: Seconds | None = None  # noqa: N815 - the file's own spelling
+    tempData: Seconds | None = None  # the file's own spelling
     stats: Seconds | None = None
     session: Seconds | None = None
 
@@ -56,7 +68,7 @@ class TimesToLive(BaseModel):
 class RedisSection(BaseModel):
     model_config = ConfigDict(extra="forbid")
     namespace: str = DEFAULT_NAMESPACE
-    keyPatterns: dict[str, str] = Field(default_factory=dict)  # noqa: N815
+    keyPatterns: dict[str, str] = Field(default_factory=dict)
     channels: dict[str, str] = Field(default_factory=dict)
     ttl: TimesToLive = TimesToLive()
 
@@ -76,9 +88,13 @@ def load_redis_names(*, namespace: str, task_prefix: str | None, config_file: st
         raise ConfigError("BROKER_TASK_KEY_PREFIX may hold letters, digits and . _ : - / { } only.")
     prefix = prefix.replace("{namespace}", chosen)
     patterns = {**key_patterns(section), **channel_patterns(section)}
-    check_distinct(patterns)
     ttls = {name: value for name, value in section.ttl.model_dump().items() if value is not None}
-    return RedisNames(namespace=chosen, task_prefix=prefix, patterns=patterns, ttls=ttls)
+    if patterns:
+        check_no_overlap(SETTING, RedisNames(chosen, f"{chosen}:", patterns))
+    names = RedisNames(namespace=chosen, task_prefix=prefix, patterns=patterns, ttls=ttls)
+    if prefix != f"{chosen}:":
+        check_no_overlap("BROKER_TASK_KEY_PREFIX", names)
+    return names
 
 
 def read_file(path: Path) -> RedisSection:
@@ -86,7 +102,7 @@ def read_file(path: Path) -> RedisSection:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{SETTING}: {path.name} cannot be read: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ConfigError(f"{SETTING}: {path.name} is not valid JSON{where}.") from None
     try:
@@ -136,7 +152,9 @@ def without_namespace(section: RedisSection, place: str, pattern: str, wanted: s
     if sorted(given) != sorted(wanted):
         names = ", ".join(f"{{{name}}}" for name in sorted(wanted)) or "no placeholder"
         raise ConfigError(f"{SETTING}: {place} must hold {names}, each once.")
-    if not re.fullmatch(r"[A-Za-z0-9._:{}/-]+", local):
+    if "}{" in local:
+        raise ConfigError(f"{SETTING}: {place} must have something between two placeholders.")
+    if not re.fullmatch(r"[A-Za-z0-9._:/-]*", re.sub(r"{\w+}", "", local)):
         raise ConfigError(f"{SETTING}: {place} may hold letters, digits and . _ : - / only.")
     return local
 
@@ -144,18 +162,48 @@ def without_namespace(section: RedisSection, place: str, pattern: str, wanted: s
 def substitute(pattern: str, values: dict[str, str | None]) -> str:
     for name, value in values.items():
         if value is None:
-            pattern = re.sub(rf":?{{{name}}}", "", pattern)
+            pattern = re.sub(rf":?{{{name}}}", "", pattern).removeprefix(":")
         else:
             pattern = pattern.replace(f"{{{name}}}", value)
     return pattern
 
 
-def check_distinct(patterns: dict[str, str]) -> None:
-    seen: dict[str, str] = {}
-    for spec in REGISTRY.values():
-        if spec.with_task_prefix:
-            continue
-        shape = re.sub(r"{\w+}", "{}", patterns.get(spec.name, spec.pattern))
-        if shape in seen and (spec.kind is not Kind.CHANNEL):
-            raise ConfigError(f"{SETTING}: {spec.name} and {seen[shape]} would have the same key.")
-        seen[shape] = spec.name
+def check_no_overlap(setting: str, names: RedisNames) -> None:
+    """Refuse names under which two entries would share a key, or the clean-up would remove what is in use."""
+    plain = Keyspace(RedisNames(names.namespace, f"{names.namespace}:"))
+    chosen = Keyspace(names)
+    for spec, fields in sample_keys(chosen):
+        name = chosen.key(spec, **fields)
+        found = {entry.name for entry in chosen.explanations(name)}
+        expected = {entry.name for entry in plain.explanations(plain.key(spec, **fields))}
+        if found != expected:
+            others = " and ".join(sorted(found ^ expected | {spec.name}))
+            raise ConfigError(f"{setting}: {others} would share keys such as {name}.")
+        local = name.removeprefix(f"{names.namespace}:")
+        if spec.name not in {"temp", "session"} and any(
+            fnmatchcase(local, glob) for glob in CLEANUP_PATTERNS
+        ):
+            raise ConfigError(f"{setting}: the clean-up would remove {spec.name} keys such as {name}.")
+    channels = [
+        chosen.key(CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS),
+        *(chosen.key(spec) for spec in REGISTRY.values() if spec.kind is Kind.CHANNEL and not spec.fields),
+    ]
+    if len(set(channels)) != len(channels):
+        raise ConfigError(f"{setting}: two channels would have the same name.")
+
+
+SAMPLES = {"agent": "poppo", "process": "issue-7-poppo", "priority": "high", "date": "2026-01-31"}
+
+
+def sample_keys(chosen: Keyspace) -> Iterator[tuple[KeySpec, dict[str, str]]]:
+    """Every stored entry, with an ordinary value and with those parts of all patterns that it could hold."""
+    stored = [spec for spec in REGISTRY.values() if spec.kind is not Kind.CHANNEL]
+    patterns = {spec.pattern for spec in stored} | {chosen.pattern(spec) for spec in stored}
+    names = [re.sub(r"{\w+}", "7", pattern).split(":") for pattern in sorted(patterns)]
+    for spec in stored:
+        width = len(spec.fields)
+        parts = {tuple(name[at : at + width]) for name in names for at in range(len(name) - width + 1)}
+        for values in sorted(parts | {tuple(SAMPLES.get(field, "7") for field in spec.fields)}):
+            fields = dict(zip(spec.fields, values, strict=True))
+            if all(field_expression(field).fullmatch(value) for field, value in fields.items()):
+                yield spec, fields
