@@ -1,7 +1,7 @@
 """Gemini through google-genai: one call in, one validated object out.
 
-Screening and summaries of feeds and the guides of fixtures all go through :meth:`Gemini.generate`. Google's own
-retries are off; ours follow the shared policy, and only errors of :mod:`broker_project.lib.errors` come out.
+Screening and summaries of feeds and the guides of fixtures all go through :meth:`Gemini.generate`. Google's
+own retries are off; ours follow the shared policy, and only errors of :mod:`broker_project.lib.errors` come out.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Gemini:
     ) -> Generated[T]:
         """Ask for an object of ``schema``. ``files`` are PDFs. Each try has 60 seconds in all.
 
-        Raises only :class:`OutsideError`: :class:`BadAnswer` when even the last try was no JSON or not of the schema.
+        Raises only :class:`OutsideError`; :class:`BadAnswer` when even the last try was no JSON or not of the
+        schema.
         """
         if not self.is_available:
             raise SwitchedOff(SYSTEM, "no GEMINI_API_KEY is set")
@@ -155,7 +156,7 @@ class Gemini:
 
 
 def read_answer(response: types.GenerateContentResponse, model: str, schema: type[T]) -> Generated[T]:
-    """The validated object of an answer. Raises :class:`BadAnswer`, or :class:`Rejected` if it was blocked."""
+    """The validated object of an answer. Raises :class:`BadAnswer`; :class:`Rejected` if it was blocked."""
     feedback = response.prompt_feedback
     if feedback is not None and feedback.block_reason is not None:
         raise Rejected(SYSTEM, f"the prompt was blocked ({_word(feedback.block_reason)})")

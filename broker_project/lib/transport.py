@@ -3,8 +3,8 @@
 httpx limits each single read; a far side that sends a byte now and then holds a worker for ever. Here every
 connect, read and write of a call gets what is left of its total (:func:`time_limit`).
 
-The address check resolves the name, checks the numbers and connects to one of the checked numbers: a name server that
-answers differently the second time is never asked a second time. TLS still verifies the name.
+The address check resolves the name, checks the numbers and connects to one of the checked numbers: a name
+server that answers differently the second time is never asked a second time. TLS still verifies the name.
 """
 
 from __future__ import annotations
@@ -127,8 +127,11 @@ class LimitedBackend(httpcore.NetworkBackend):
 
 
 def resolve(host: str, port: int, timeout: float | None) -> list[str]:
-    """Numeric addresses of a host, in the system's order. The system's resolver has no time limit of its own, so it
-    runs in a thread that is left behind when it takes too long."""
+    """Numeric addresses of a host, in the system's order.
+
+    The system's resolver has no time limit of its own, so it runs in a thread that is left behind when it
+    takes too long.
+    """
     answers: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
 
     def ask() -> None:

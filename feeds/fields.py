@@ -1,0 +1,30 @@
+"""Columns and indexes with the very names and types of the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    _DateTimeField = models.DateTimeField[str | datetime, datetime]
+else:
+    _DateTimeField = models.DateTimeField
+
+
+class TimestampField(_DateTimeField):
+    """A DateTimeField whose column is declared ``TIMESTAMP`` on SQLite, as the seed writes it."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        if connection.vendor == "sqlite":
+            return "timestamp"
+        return super().db_type(connection)
+
+
+class LongNameIndex(models.Index):
+    """Django refuses names over 30 characters for Oracle's sake; SQLite and PostgreSQL take 63."""
+
+    max_name_length = 63

@@ -1,0 +1,109 @@
+"""What becomes of an item: values in, values out. The clock and the limit are arguments.
+
+    happening            status      reason             retry_count
+    YES                  2 pending   unchanged          —
+    NO                   1 deferred  1 not valuable     +1
+    WAIT                 1 deferred  2 page not ready   +1
+    FETCH_FAILED         1 deferred  3 download failed  +1
+    ALL_TOO_LARGE        1 deferred  4 large files      +1
+    API_FAILED           1 deferred  5 API failed       +1
+    CRASHED              unchanged   unchanged          +1
+    DRAFTED              unchanged   unchanged          —
+    POSTED               3 processed 0 none             —
+
+Whatever counts and thereby exceeds the limit ends in 3 processed, reason 6. ``last_checked_at`` moves with every
+happening.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from django.db.models import IntegerChoices
+from django.utils.translation import gettext_lazy as _
+
+
+class Status(IntegerChoices):
+    UNPROCESSED = 0, _("unprocessed")
+    DEFERRED = 1, _("deferred")
+    PENDING = 2, _("pending")
+    PROCESSED = 3, _("processed")
+
+
+class Reason(IntegerChoices):
+    NONE = 0, _("none")
+    NOT_VALUABLE = 1, _("not worth a summary")
+    PAGE_NOT_READY = 2, _("page not ready")
+    DOWNLOAD_FAILED = 3, _("download failed")
+    LARGE_FILE_SKIPPED = 4, _("files too large")
+    API_FAILED = 5, _("API call failed")
+    RETRY_LIMIT_EXCEEDED = 6, _("retry limit exceeded")
+
+
+class Happening(StrEnum):
+    YES = "yes"
+    NO = "no"
+    WAIT = "wait"
+    FETCH_FAILED = "fetch failed"
+    ALL_TOO_LARGE = "all too large"
+    API_FAILED = "api failed"
+    CRASHED = "crashed"
+    DRAFTED = "drafted"
+    POSTED = "posted"
+
+
+@dataclass(frozen=True)
+class ItemState:
+    status: Status
+    reason: Reason | None
+    retry_count: int
+    last_checked_at: datetime
+
+
+class WrongState(Exception):
+    """The happening cannot befall an item in this status."""
+
+
+WAITING = frozenset({Status.UNPROCESSED, Status.DEFERRED})
+OPEN = WAITING | {Status.PENDING}
+
+# Happening: from which statuses, to which status (None: stays), which reason (None: stays), does it count.
+RULES: dict[Happening, tuple[frozenset[Status], Status | None, Reason | None, bool]] = {
+    Happening.YES: (WAITING, Status.PENDING, None, False),
+    Happening.NO: (WAITING, Status.DEFERRED, Reason.NOT_VALUABLE, True),
+    Happening.WAIT: (WAITING, Status.DEFERRED, Reason.PAGE_NOT_READY, True),
+    Happening.FETCH_FAILED: (OPEN, Status.DEFERRED, Reason.DOWNLOAD_FAILED, True),
+    Happening.ALL_TOO_LARGE: (OPEN, Status.DEFERRED, Reason.LARGE_FILE_SKIPPED, True),
+    Happening.API_FAILED: (OPEN, Status.DEFERRED, Reason.API_FAILED, True),
+    Happening.CRASHED: (OPEN, None, None, True),
+    Happening.DRAFTED: (frozenset({Status.PENDING}), None, None, False),
+    Happening.POSTED: (frozenset({Status.PENDING}), Status.PROCESSED, Reason.NONE, False),
+}
+
+
+def after(state: ItemState, happening: Happening, *, now: datetime, max_retries: int) -> ItemState:
+    """The state that follows. Raises :class:`WrongState`."""
+    allowed, status, reason, counts = RULES[happening]
+    if state.status not in allowed:
+        raise WrongState(f"{happening.value!r} does not befall an item that is {state.status.name.lower()}")
+    following = replace(
+        state,
+        status=state.status if status is None else status,
+        reason=state.reason if reason is None else reason,
+        retry_count=state.retry_count + counts,
+        last_checked_at=now,
+    )
+    if counts and following.retry_count > max_retries:
+        return replace(following, status=Status.PROCESSED, reason=Reason.RETRY_LIMIT_EXCEEDED)
+    return following
+
+
+def can_retry(status: Status, reason: Reason | None) -> bool:
+    """Back to the beginning: what waits, and what was given up. Posted, skipped and pending items are left alone."""
+    return status in WAITING or (status is Status.PROCESSED and reason is Reason.RETRY_LIMIT_EXCEEDED)
+
+
+def can_skip(status: Status) -> bool:
+    return status in OPEN
