@@ -9,6 +9,7 @@ import pytest
 import redis
 from django.conf import settings
 
+from broker_project.lib import dynamic_config
 from broker_project.lib.stores import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
 
@@ -18,8 +19,10 @@ def store() -> Iterator[redis.Redis]:
     """An empty Redis, and its text client."""
     client = redis_client()
     client.flushall()
+    dynamic_config.forget()
     yield client
     client.flushall()
+    dynamic_config.forget()
 
 
 @pytest.hookimpl(trylast=True)

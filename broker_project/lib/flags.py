@@ -10,6 +10,8 @@ import redis
 from broker_project.lib.keyspace import KeySpec
 from broker_project.lib.stores import keyspace, redis_client
 
+REASON_CHARACTERS = 500
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -17,17 +19,20 @@ class Flag:
     reason: str = ""
 
 
+OFF = Flag(False)
+
+
 def parse_flag(value: str | None) -> Flag:
-    """What a stored value means. Anything that is neither a known word nor an object is on: a stop switch that
-    somebody set in an unknown way must not be ignored."""
+    """What a stored value means. Anything that is neither a known word nor an object is on: a stop switch
+    that somebody set in an unknown way must not be ignored."""
     if value is None or value.strip().lower() in {"", "0", "false", "off", "no"}:
-        return Flag(False)
+        return OFF
     try:
         document = json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return Flag(True)
     if isinstance(document, dict):
-        return Flag(True, str(document.get("reason", ""))[:500])
+        return Flag(True, str(document.get("reason") or "")[:REASON_CHARACTERS])
     return Flag(bool(document))
 
 
@@ -41,8 +46,18 @@ def is_flag_on(spec: KeySpec) -> bool:
 
 
 def set_flag(spec: KeySpec, reason: str) -> None:
-    redis_client().set(keyspace().key(spec), json.dumps({"reason": reason}, ensure_ascii=False))
+    document = {"reason": reason.strip()[:REASON_CHARACTERS]}
+    redis_client().set(keyspace().key(spec), json.dumps(document, ensure_ascii=False))
+    _forget_snapshot()
 
 
 def clear_flag(spec: KeySpec) -> None:
     redis_client().delete(keyspace().key(spec))
+    _forget_snapshot()
+
+
+def _forget_snapshot() -> None:
+    # Who switches a flag sees it switched at once in this process; the others follow within seconds.
+    from broker_project.lib import dynamic_config
+
+    dynamic_config.forget()

@@ -25,7 +25,9 @@ def name_part(logger: object, method: str, event: structlog.typing.EventDict) ->
 
 
 class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
-    """Redacts the finished line too: tracebacks and third-party messages pass through here and nowhere else."""
+    """Redacts the finished line too: tracebacks and third-party messages pass through here and nowhere
+    else.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         return str(redact_value(super().format(record)))
@@ -84,6 +86,14 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
             "asyncio": {"level": "WARNING"},
         },
     }
+
+
+def set_log_level(level: str) -> None:
+    """Change what this process logs from now on."""
+    root = logging.getLogger()
+    wanted = logging.getLevelName(level)
+    if root.level != wanted:
+        root.setLevel(wanted)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
