@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Router
 
-from sandbox.control import control_routes
-from sandbox.core import System, World
+from sandbox.control import OwnOriginOnly, control_routes
+from sandbox.core import System, World, logger
 from sandbox.faults import FaultMiddleware
 from sandbox.page import page_routes
 
@@ -24,8 +23,6 @@ def system_classes() -> list[type[System]]:
     """The one System subclass that each module of the fixed list defines."""
     classes: list[type[System]] = []
     for name in SYSTEMS:
-        if importlib.util.find_spec(f"sandbox.{name}") is None:
-            continue
         module = importlib.import_module(f"sandbox.{name}")
         found = [
             value
@@ -58,7 +55,10 @@ def create_app(
     world.add_systems(system_classes())
     world.start(seed=seed)
 
-    routes: list[BaseRoute] = [*page_routes(world), Mount("/_sandbox", routes=_control(world))]
+    routes: list[BaseRoute] = [
+        *page_routes(world),
+        Mount("/_sandbox", app=OwnOriginOnly(Router(routes=_control(world)), world)),
+    ]
     for system in world.systems.values():
         router = Router(routes=system.routes(), redirect_slashes=False)
         routes.append(Mount(f"/{system.name}", app=FaultMiddleware(router, world, system.name)))
@@ -70,6 +70,8 @@ def create_app(
             asyncio.create_task(system.run(), name=f"sandbox {name}")
             for name, system in world.systems.items()
         ]
+        for task in tasks:
+            task.add_done_callback(_report_crash)
         try:
             yield
         finally:
@@ -83,6 +85,11 @@ def create_app(
     return app
 
 
+def _report_crash(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        logger.error("The background task of %s ended.", task.get_name(), exc_info=error)
+
+
 def _control(world: World) -> list[BaseRoute]:
     routes: list[BaseRoute] = list(control_routes(world))
     for system in world.systems.values():
@@ -90,6 +97,3 @@ def _control(world: World) -> list[BaseRoute]:
         if own:
             routes.append(Mount(f"/{system.name}", routes=own))
     return routes
-
-
-__all__ = ["SYSTEMS", "create_app", "system_classes"]

@@ -9,10 +9,13 @@ import json
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.core import JOURNAL_SIZE, World
 from sandbox.faults import FaultRefused
@@ -22,6 +25,22 @@ MAX_CLOCK_OFFSET_SECONDS = 10 * 365 * 86400
 
 class Refused(ValueError):
     """Input that a control endpoint does not accept; the text is the sentence for the caller."""
+
+
+class OwnOriginOnly:
+    """Keeps foreign web pages from pulling the levers through somebody's browser, which sends their origin."""
+
+    def __init__(self, app: ASGIApp, world: World) -> None:
+        self.app = app
+        self.hosts = {"127.0.0.1", "localhost", "::1", urlsplit(world.base_url).hostname}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
+        if origin is not None and urlsplit(origin).hostname not in self.hosts:
+            message = "The levers answer only to pages of the sandbox itself."
+            await JSONResponse({"error": "forbidden", "message": message}, 403)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

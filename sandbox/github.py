@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
-from sandbox.core import System, World
+from sandbox.core import System, World, logger
 from sandbox.github_code import CodeChanges
 from sandbox.github_code_routes import code_routes
 from sandbox.github_control import control_routes
-from sandbox.github_http import Gate
+from sandbox.github_http import ApiError, Gate
 from sandbox.github_issue_routes import issue_routes
 from sandbox.github_life import Life
 from sandbox.github_pages import page_routes
@@ -68,12 +68,19 @@ class GitHub(System):
     async def _live(self) -> None:
         while self.world.lively:
             await asyncio.sleep(1.0)
-            self.life.step()
+            try:
+                self.life.step()
+            except ApiError as error:
+                logger.warning("The lively people were refused: %s %s", error, error.body)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody would notice an event; shapes cost too much to make them for nobody."""
+        wants_webhooks = self.state.settings.webhooks and self.world.broker_url is not None
+        return not self._is_quiet and (wants_webhooks or self.world.lively)
 
     def announce(self, event: str, payload: Json) -> None:
-        """Called with every change; sends the webhook and lets the lively people notice."""
-        if self._is_quiet:
-            return
+        """Called with every change that is heard; sends the webhook and lets the lively people notice."""
         self.life.notice(event, payload)
         if self.state.settings.webhooks:
             self.webhooks.send(event, payload)

@@ -31,6 +31,8 @@ class Changes:
         return iso(self.github.world.clock.now())
 
     def emit(self, event: str, action: str, repo: Repository, actor: str, **parts: Any) -> None:
+        if not self.github.is_heard:
+            return
         shapes = self.github.shapes
         self.github.announce(
             event,
@@ -39,6 +41,8 @@ class Changes:
 
     def emit_issue(self, action: str, repo: Repository, actor: str, issue: Issue, **parts: Any) -> None:
         """An `issues` event, or a `pull_request` event for a pull request."""
+        if not self.github.is_heard:
+            return
         if issue.pull:
             shape = self.github.pull_shape(repo, issue)
             self.emit("pull_request", action, repo, actor, number=issue.number, pull_request=shape, **parts)
@@ -265,6 +269,8 @@ class Changes:
     def _emit_comment(
         self, action: str, repo: Repository, actor: str, issue: Issue, comment: Comment, **parts: Any
     ) -> None:
+        if not self.github.is_heard:
+            return
         self.emit(
             "issue_comment",
             action,

@@ -209,6 +209,8 @@ class CodeChanges(Changes):
     def emit_review_comment(
         self, action: str, repo: Repository, actor: str, issue: Issue, comment: ReviewComment, **parts: Any
     ) -> None:
+        if not self.github.is_heard:
+            return
         self.emit(
             "pull_request_review_comment",
             action,

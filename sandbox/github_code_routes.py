@@ -107,6 +107,17 @@ def code_routes(github: GitHub) -> list[BaseRoute]:
         shape = shapes.review_comment(repo, made)
         return Reply(shape, 201, {"location": shape["url"]})
 
+    async def reply_to_review_comment(ask: Ask) -> Reply:
+        repo = ask.repo()
+        issue, parent = ask.pull(repo), review_comment(ask, repo)
+        if parent.number != issue.number:
+            raise not_found()
+        data = await ask.json_object()
+        made = changes.add_review_comment(
+            repo, ask.actor, issue, {"body": data.get("body"), "in_reply_to": parent.id}
+        )
+        return Reply(shapes.review_comment(repo, made), 201)
+
     async def get_review_comment(ask: Ask) -> Reply:
         repo = ask.repo()
         return Reply(shapes.review_comment(repo, review_comment(ask, repo)))
@@ -253,6 +264,7 @@ def code_routes(github: GitHub) -> list[BaseRoute]:
         ("GET", f"{REPO}/pulls/{{number}}/files", list_pull_files),
         ("GET", f"{REPO}/pulls/{{number}}/comments", list_review_comments),
         ("POST", f"{REPO}/pulls/{{number}}/comments", create_review_comment),
+        ("POST", f"{REPO}/pulls/{{number}}/comments/{{comment}}/replies", reply_to_review_comment),
         ("GET", f"{REPO}/pulls/{{number}}/reviews", list_reviews),
         ("POST", f"{REPO}/pulls/{{number}}/reviews", create_review),
         ("GET", f"{REPO}/git/ref/{{ref:path}}", get_ref),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from urllib.parse import quote
 
 from sandbox.github_shapes import Json, Shapes, node_id
 from sandbox.github_state import EMPTY_TREE, Commit, Issue, Repository, Review, ReviewComment
@@ -169,7 +170,7 @@ class PullShapes(Shapes):
         return {
             "ref": f"refs/heads/{branch}",
             "node_id": node_id("REF", f"{repo.id}:{branch}"),
-            "url": f"{self.api(repo)}/git/refs/heads/{branch}",
+            "url": f"{self.api(repo)}/git/refs/heads/{quote(branch)}",
             "object": {"sha": sha, "type": "commit", "url": f"{self.api(repo)}/git/commits/{sha}"},
         }
 
@@ -182,11 +183,11 @@ class PullShapes(Shapes):
         }
 
     def branch(self, repo: Repository, branch: str) -> Json:
-        url = f"{self.api(repo)}/branches/{branch}"
+        url = f"{self.api(repo)}/branches/{quote(branch)}"
         return {
             "name": branch,
             "commit": self.commit(repo, repo.commits[repo.branches[branch]]),
-            "_links": {"self": url, "html": f"{self.html(repo)}/tree/{branch}"},
+            "_links": {"self": url, "html": f"{self.html(repo)}/tree/{quote(branch)}"},
             "protected": False,
             "protection": {
                 "enabled": False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from typing import Any
+from urllib.parse import quote
 
 from sandbox.github_state import Comment, Issue, Label, Repository
 
@@ -195,7 +196,7 @@ class Shapes:
         return {
             "id": label.id,
             "node_id": node_id("LA", label.id),
-            "url": f"{self.api(repo)}/labels/{label.name}",
+            "url": f"{self.api(repo)}/labels/{quote(label.name, safe='')}",
             "name": label.name,
             "color": label.color,
             "default": False,

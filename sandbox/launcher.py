@@ -1,4 +1,4 @@
-"""Start a sandbox in a process of its own and talk to its control endpoints; for tests and for the supervisor."""
+"""Start a sandbox in a process of its own, and talk to its control endpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SandboxHandle:
         return f"{self.base_url}/github"
 
     def control(self, method: str, path: str, json: Any = None) -> Any:
-        """Call `/_sandbox/<path>`; the JSON of the answer, None if it has none. Raises httpx.HTTPStatusError."""
+        """Call `/_sandbox/<path>`; gives the JSON of the answer, or None. Raises httpx.HTTPStatusError."""
         answer = self.client.request(method, f"/_sandbox/{path}", json=json)
         answer.raise_for_status()
         return answer.json() if answer.content else None

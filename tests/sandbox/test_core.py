@@ -70,6 +70,14 @@ def test_control_refuses_with_a_sentence(sandbox, method, path, body, words):
     assert sandbox.faults() == []
 
 
+def test_foreign_pages_cannot_pull_the_levers(sandbox):
+    order = {"system": "github", "kind": "drop"}
+    for origin, status in [("http://evil.example", 403), ("null", 403), (sandbox.base_url, 201)]:
+        answer = sandbox.client.post("/_sandbox/faults", json=order, headers={"Origin": origin})
+        assert answer.status_code == status
+    assert len(sandbox.faults()) == 1
+
+
 def test_a_refused_state_leaves_the_old_one(sandbox):
     before = sandbox.state("github")
     broken = json.loads(json.dumps(before))
@@ -105,7 +113,14 @@ def test_reset_without_seed_empties_one_system_only(sandbox):
 
 def test_status_fault_fires_as_often_as_ordered_and_after_the_skipped_calls(sandbox):
     sandbox.fault(
-        "github", "status", method="get", path="/issues$", status=503, skip=1, times=2, headers={"Retry-After": "7"}
+        "github",
+        "status",
+        method="get",
+        path="/issues$",
+        status=503,
+        skip=1,
+        times=2,
+        headers={"Retry-After": "7"},
     )
     answers = [sandbox.client.get(f"{REPO}/issues", headers=AUTH) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 503, 503, 200]
@@ -159,11 +174,17 @@ def test_truncate_sends_half_of_the_body(sandbox):
     whole = sandbox.client.get(REPO, headers=AUTH)
     sandbox.fault("github", "truncate")
     received = b""
-    with pytest.raises(httpx.RemoteProtocolError):
-        with sandbox.client.stream("GET", REPO, headers=AUTH) as answer:
-            assert answer.headers["content-length"] == whole.headers["content-length"]
-            for chunk in answer.iter_raw():
+    with sandbox.client.stream("GET", REPO, headers=AUTH) as answer:
+        assert answer.headers["content-length"] == whole.headers["content-length"]
+        chunks = answer.iter_raw()
+        try:
+            for chunk in chunks:
                 received += chunk
+        except httpx.RemoteProtocolError as error:
+            cut = error
+        else:
+            raise AssertionError("the body came whole")
+    assert "incomplete" in str(cut)
     assert received == whole.content[: len(whole.content) // 2]
 
 
@@ -248,9 +269,9 @@ def test_an_unreadable_state_begins_anew(tmp_path, content):
 
 def test_a_port_in_use_is_one_sentence(sandbox):
     port = httpx.URL(sandbox.base_url).port
+    assert port
     with pytest.raises(SandboxDidNotStart):
-        with start_sandbox(port=port):
-            pass
+        start_sandbox(port=port).__enter__()
     command = [sys.executable, "-m", "sandbox", "--port", str(port)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1

@@ -27,6 +27,7 @@ OPERATIONS = {
     PULL: ["get", "patch"],
     f"{PULL}/merge": ["put"],
     f"{PULL}/comments": ["get", "post"],
+    f"{PULL}/comments/{{comment_id}}/replies": ["post"],
     f"{PULL}/reviews": ["get", "post"],
     f"{PULL}/commits": ["get"],
     f"{PULL}/files": ["get"],
