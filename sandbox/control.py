@@ -28,7 +28,7 @@ class Refused(ValueError):
 
 
 class OwnOriginOnly:
-    """Keeps foreign web pages from pulling the levers through somebody's browser, which sends their origin."""
+    """Keeps foreign web pages from pulling the levers through somebody's browser: it sends their origin."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
         self.app = app

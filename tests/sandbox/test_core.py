@@ -184,7 +184,7 @@ def test_truncate_sends_half_of_the_body(sandbox):
             cut = error
         else:
             raise AssertionError("the body came whole")
-    assert "incomplete" in str(cut)
+    assert "without sending complete message body" in str(cut)
     assert received == whole.content[: len(whole.content) // 2]
 
 
