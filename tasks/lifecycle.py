@@ -170,12 +170,20 @@ class Gate(StrEnum):
 
 
 def best_bucket(
-    gate: Gate, offers: Iterable[Offer], open_priorities: Iterable[int], now: datetime
+    gate: Gate,
+    offers: Iterable[Offer],
+    open_priorities: Iterable[int],
+    agent_roles: Collection[str],
+    now: datetime,
 ) -> int | None:
-    """The one priority that counts. None: nothing has a priority, so only tasks without one can be handed out."""
+    """The one priority that counts: of all open issues, or of what this agent could be given now.
+
+    None: nothing has a priority, so only tasks without one can be handed out.
+    """
     if gate is Gate.OPEN:
         return min(open_priorities, default=None)
-    return min((o.priority for o in offers if o.priority is not None and is_due(o, now)), default=None)
+    own = (o for o in offers if not agent_roles or set(agent_roles) & set(o.roles))
+    return min((o.priority for o in own if o.priority is not None and is_due(o, now)), default=None)
 
 
 def is_due(offer: Offer, now: datetime) -> bool:

@@ -1,0 +1,119 @@
+"""From rows to the plain values that :mod:`tasks.lifecycle` decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from tasks.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch
+from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, priority_of
+from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One thing that may be handed out, with the rows behind it. ``issue`` is None for a pull request of no issue."""
+
+    facts: IssueFacts
+    issue: Issue | None
+    pull: PullRequest | None
+    fix: FixTask | None
+
+    @property
+    def counts_as_open(self) -> bool:
+        """The strict gate looks at open issues, pull requests not."""
+        return self.fix is None
+
+
+def branch_of(issue: Issue, default_branch: str) -> BranchPlan | BranchRefused:
+    return plan_branch(issue.body, issue.number, default_branch or "main")
+
+
+def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterable[Subject]:
+    """Every open issue and every pending fix task, or those of the given numbers."""
+    issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
+    taken = Assignment.objects.filter(repository=repository, state__in=LIVE_STATES)
+    fixes = FixTask.objects.filter(repository=repository, state__in=[FixTask.State.OPEN, FixTask.State.ASSIGNED])
+    if numbers is not None:
+        issues, taken = issues.filter(number__in=numbers), taken.filter(number__in=numbers)
+        fixes = fixes.filter(pull_number__in=numbers)
+    at_work = set(taken.values_list("number", flat=True))
+    fixes_by_pull = {fix.pull_number: fix for fix in fixes}
+    found = list(issues)
+    pulls = open_pulls(repository, wants_pulls(found), fixes_by_pull.keys())
+    by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
+    for issue in found:
+        if issue.number not in fixes_by_pull:
+            yield issue_subject(repository, issue, by_issue.get(issue.number), issue.number in at_work)
+    yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
+
+
+def wants_pulls(issues: Iterable[Issue]) -> bool:
+    return any(NEEDS_REVIEW in issue.labels for issue in issues)
+
+
+def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int]) -> dict[int, PullRequest]:
+    """Open pull requests by number, oldest first, so that the newest link to an issue wins."""
+    if not all_open and not numbers:
+        return {}
+    wanted = Q(is_open=True) if all_open else Q(is_open=True, number__in=numbers)
+    return {pull.number: pull for pull in PullRequest.objects.filter(wanted, repository=repository).order_by("number")}
+
+
+def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None, is_taken: bool) -> Subject:
+    plan = branch_of(issue, repository.default_branch)
+    problem = issue.refused_reason or (plan.reason if isinstance(plan, BranchRefused) else "")
+    facts = IssueFacts(
+        number=issue.number,
+        title=issue.title,
+        labels=tuple(issue.labels),
+        updated_at=issue.updated_at,
+        is_taken=is_taken,
+        has_deliverables=has_deliverables(issue.body),
+        branch_problem=problem,
+        pull=PullFacts(pull.number, pull.is_open, pull.fingerprint) if pull else None,
+        review_detected_at=issue.review_detected_at,
+        reviewed_fingerprint=issue.reviewed_fingerprint,
+    )
+    return Subject(facts, issue, pull, None)
+
+
+def fix_subjects(
+    repository: Repository, fixes: dict[int, FixTask], pulls: dict[int, PullRequest], at_work: set[int]
+) -> Iterable[Subject]:
+    """Fix tasks take role and priority labels from their pull request, else from the issue that it closes."""
+    closed_numbers = {number for n in fixes if n in pulls for number in pulls[n].closes}
+    closed = {
+        issue.number: issue
+        for issue in Issue.objects.filter(repository=repository, number__in=closed_numbers).defer("raw", "body")
+    }
+    for number, fix in fixes.items():
+        pull = pulls.get(number)
+        if pull is None:
+            continue  # closed meanwhile: nothing to push to
+        issue = next((closed[n] for n in pull.closes if n in closed), None)
+        facts = IssueFacts(
+            number=number,
+            title=pull.title,
+            labels=fix_labels(pull, issue),
+            updated_at=pull.updated_at,
+            is_fix=True,
+            is_taken=number in at_work,
+            pull=PullFacts(pull.number, pull.is_open, pull.fingerprint),
+        )
+        yield Subject(facts, issue, pull, fix)
+
+
+def fix_labels(pull: PullRequest, issue: Issue | None) -> tuple[str, ...]:
+    from django.conf import settings
+
+    labels = list(pull.labels)
+    if issue is not None:
+        roles = settings.BROKER.role_names
+        if not set(labels) & roles:
+            labels += [label for label in issue.labels if label in roles]
+        if priority_of(labels) is None:
+            labels += [label for label in issue.labels if priority_of([label]) is not None]
+    return tuple(labels)

@@ -1,0 +1,124 @@
+-- Take the best fitting offer of all repositories off the index and lock it, in one step.
+-- KEYS: 1 maintenance flag, 2 memory of this claim, then for each repository nine:
+--       ready, entries, open, waiting, claimed, queue high, queue normal, queue low, issues this agent is labelled on
+-- ARGV: 1 now (seconds), 2 agent, 3 lock seconds, 4 gate, 5 first check (0/1), 6 only this number ('' any),
+--       7 memory seconds, 8 how many roles, the roles ('*' for any), then for each repository:
+--       offer stem, float stem, lock stem, agent's current task key
+-- Returns {'maintenance', value} | {'unbuilt', repository} | {'finish', repository, number, …}
+--       | {'task', repository, number, entry} | {'none'}
+-- redis-py repeats a call whose answer was lost. The memory makes the second run return what the first one took.
+local BUCKET = 70368744177664 -- 2^46
+local now, agent = tonumber(ARGV[1]), ARGV[2]
+
+local flag = redis.call('GET', KEYS[1])
+if flag then
+  local word = string.lower(flag)
+  if word ~= '' and word ~= '0' and word ~= 'false' and word ~= 'off' and word ~= 'no' then return {'maintenance', flag} end
+end
+local known = redis.call('GET', KEYS[2])
+if known then return cjson.decode(known) end
+
+local role_count = tonumber(ARGV[8])
+local repositories = (#KEYS - 2) / 9
+local best = nil
+local repos = {}
+for r = 1, repositories do
+  local k, a = 2 + (r - 1) * 9, 8 + role_count + (r - 1) * 4
+  local repo = {
+    index = r, entries = KEYS[k + 2], open = KEYS[k + 3], waiting = KEYS[k + 4], claimed = KEYS[k + 5],
+    queues = {KEYS[k + 6], KEYS[k + 7], KEYS[k + 8]},
+    offer = ARGV[a + 1], float = ARGV[a + 2], lock = ARGV[a + 3],
+  }
+  if redis.call('EXISTS', KEYS[k + 1]) == 0 then return {'unbuilt', r} end
+  if ARGV[5] == '1' then
+    local mine = redis.call('SMEMBERS', KEYS[k + 9])
+    local current = redis.call('GET', ARGV[a + 4])
+    if current then mine[#mine + 1] = current end
+    if #mine > 0 then
+      local answer = {'finish', r}
+      for _, number in ipairs(mine) do answer[#answer + 1] = number end
+      return answer
+    end
+  end
+  for _, p in ipairs(redis.call('HKEYS', repo.open)) do
+    local n = tonumber(p)
+    if best == nil or n < best then best = n end
+  end
+  repos[r] = repo
+end
+
+-- Reviews whose time has come join the queues.
+for _, repo in ipairs(repos) do
+  for _, number in ipairs(redis.call('ZRANGEBYSCORE', repo.waiting, '-inf', now, 'LIMIT', 0, 100)) do
+    redis.call('ZREM', repo.waiting, number)
+    local text = redis.call('HGET', repo.entries, number)
+    if text then
+      local e = cjson.decode(text)
+      local stem, score, p = repo.offer, e.s, e.p
+      if p < 0 then stem = repo.float; p = best or 0 end
+      local high = (p > 127 and 127 or p) * BUCKET + e.s
+      if e.p >= 0 then score = high end
+      for _, role in ipairs(e.r) do redis.call('ZADD', stem .. role, score, number) end
+      redis.call('ZADD', stem .. '*', score, number)
+      redis.call('ZADD', repo.queues[p <= 1 and 1 or (p == 2 and 2 or 3)], high, number)
+    end
+  end
+end
+
+-- Cursors over the sorted sets that this agent may draw from.
+local cursors = {}
+for _, repo in ipairs(repos) do
+  for i = 1, role_count do
+    local role = ARGV[8 + i]
+    cursors[#cursors + 1] = {repo = repo, key = repo.offer .. role, at = 0, floats = false}
+    cursors[#cursors + 1] = {repo = repo, key = repo.float .. role, at = 0, floats = true}
+  end
+end
+local function load(c)
+  local head = redis.call('ZRANGE', c.key, c.at, c.at, 'WITHSCORES')
+  c.number, c.score = head[1], tonumber(head[2])
+end
+for _, c in ipairs(cursors) do load(c) end
+
+if ARGV[4] ~= 'open' then
+  best = nil
+  for _, c in ipairs(cursors) do
+    if c.number and not c.floats then
+      local p = math.floor(c.score / BUCKET)
+      if best == nil or p < best then best = p end
+    end
+  end
+end
+local floor = best and (best > 127 and 127 or best) or 0
+
+for _ = 1, 1000 do
+  local chosen, order = nil, nil
+  for _, c in ipairs(cursors) do
+    if c.number then
+      local s = nil
+      if c.floats then s = c.score
+      elseif math.floor(c.score / BUCKET) == floor then s = c.score - floor * BUCKET end
+      if s and (order == nil or s < order or (s == order and c.repo.index < chosen.repo.index)) then chosen, order = c, s end
+    end
+  end
+  if chosen == nil then return {'none'} end
+  local repo, number = chosen.repo, chosen.number
+  local fits = ARGV[6] == '' or ARGV[6] == number
+  if fits and redis.call('SET', repo.lock .. number, agent, 'NX', 'EX', ARGV[3]) then
+    local text = redis.call('HGET', repo.entries, number)
+    local e = cjson.decode(text)
+    local stem = e.p < 0 and repo.float or repo.offer
+    for _, role in ipairs(e.r) do redis.call('ZREM', stem .. role, number) end
+    redis.call('ZREM', stem .. '*', number)
+    for _, q in ipairs(repo.queues) do redis.call('ZREM', q, number) end
+    redis.call('ZADD', repo.claimed, now, number)
+    local answer = {'task', repo.index, number, text}
+    redis.call('SET', KEYS[2], cjson.encode(answer), 'EX', ARGV[7])
+    return answer
+  end
+  -- Locked by somebody: it stays on offer, we look at the next.
+  for _, c in ipairs(cursors) do
+    if c.number == number and c.repo == repo then c.at = c.at + 1; load(c) end
+  end
+end
+return {'none'}

@@ -1,0 +1,46 @@
+-- Change single issues inside the JSON array `open_issues` without writing it anew.
+-- Each issue stands in a slot with spare white space behind it; JSON does not mind. Commas belong to the slots.
+-- KEYS: 1 open_issues, 2 slots (number → offset:length); ARGV: 1 spare bytes, then pairs: number, JSON ('' removes)
+-- Returns 1, or 0 if the array must be written anew (nothing was changed then).
+local total = redis.call('STRLEN', KEYS[1])
+if total < 2 then return 0 end
+local spare = tonumber(ARGV[1])
+for i = 2, #ARGV, 2 do
+  local slot = redis.call('HGET', KEYS[2], ARGV[i])
+  -- The first slot has no comma before it: when it goes, the next one would begin with a comma.
+  if slot and string.match(slot, '^1:') then
+    local length = tonumber(string.match(slot, ':(%d+)$'))
+    if ARGV[i + 1] == '' or #ARGV[i + 1] + 1 > length then return 0 end
+  end
+end
+for i = 2, #ARGV, 2 do
+  local number, text = ARGV[i], ARGV[i + 1]
+  local slot = redis.call('HGET', KEYS[2], number)
+  local written = false
+  if slot then
+    local offset, length = string.match(slot, '^(%d+):(%d+)$')
+    offset, length = tonumber(offset), tonumber(length)
+    if text ~= '' and #text + 1 <= length then
+      local lead = offset == 1 and ' ' or ','
+      redis.call('SETRANGE', KEYS[1], offset, lead .. text .. string.rep(' ', length - #text - 1))
+      written = true
+    else
+      redis.call('SETRANGE', KEYS[1], offset, string.rep(' ', length))
+      redis.call('HDEL', KEYS[2], number)
+    end
+  end
+  if text ~= '' and not written then
+    local offset = total - 1
+    local lead = (redis.call('HLEN', KEYS[2]) == 0 and offset == 1) and ' ' or ','
+    if redis.call('HLEN', KEYS[2]) == 0 and offset > 1 then
+      -- Every slot was emptied: begin again.
+      redis.call('SET', KEYS[1], '[]')
+      offset, lead = 1, ' '
+    end
+    local length = #text + 1 + spare
+    redis.call('SETRANGE', KEYS[1], offset, lead .. text .. string.rep(' ', spare) .. ']')
+    redis.call('HSET', KEYS[2], number, offset .. ':' .. length)
+    total = offset + length + 1
+  end
+end
+return 1

@@ -1,0 +1,282 @@
+"""What Redis shows of issues, processes and tasks (seeds 000 and 002), one MULTI a change.
+
+The rows of the database decide; these keys are for people and programs that watch. Losing them loses no work:
+``restore_state`` writes them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import redis
+from django.utils import timezone
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.dynamic_config import CLAUDE_TIMEOUT, value_of
+from broker_project.lib.keyspace import ISSUE_STATUS_EVENTS, Keyspace
+from broker_project.lib.stores import redis_client
+from tasks.index import keys_of
+from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
+from tasks.models import Assignment, Repository
+
+HEARTBEAT_SAVE_SECONDS = 60
+ENDED_STATE_SECONDS = 7 * 86400
+
+
+def lease_seconds() -> int:
+    return value_of(CLAUDE_TIMEOUT)
+
+
+def lease_expires_at(last_heartbeat_at: datetime) -> datetime:
+    return last_heartbeat_at + timedelta(seconds=lease_seconds())
+
+
+def next_midnight(now: datetime) -> datetime:
+    local = timezone.localtime(now)
+    return (local + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+class Change:
+    """Commands that go to Redis together, about one assignment."""
+
+    def __init__(self, assignment: Assignment, now: datetime, pipe: redis.client.Pipeline | None = None) -> None:
+        self.assignment = assignment
+        self.now = now
+        self.keys: Keyspace = keys_of(assignment.repository)
+        self.pipe = pipe if pipe is not None else redis_client().pipeline(transaction=True)
+
+    def status(self, word: IssueStatus, **more: str) -> None:
+        key = self.keys.key(k.ISSUE_STATUS, number=self.assignment.number)
+        mapping = {"status": str(word), "agent": self.assignment.agent.name, "updatedAt": self.now.isoformat(), **more}
+        self.pipe.hset(key, mapping=mapping)
+        self.pipe.persist(key)
+        self.publish(word)
+
+    def publish(self, word: IssueStatus) -> None:
+        publish_status(
+            self.pipe, self.keys, self.assignment.repository, self.assignment.number, word, self.now, self.assignment
+        )
+
+    def count(self, field: str) -> None:
+        count_daily(self.pipe, self.keys, field, self.now)
+
+    def candidate(self, status: str) -> None:
+        a = self.assignment
+        key = self.keys.key(k.TASK_CANDIDATE, number=a.number, agent=a.agent.name)
+        document = {
+            "issue_id": a.number,
+            "agent_id": a.agent.name,
+            "task_type": a.task_type,
+            "status": status,
+            "assignment_id": a.pk,
+            "updated_at": self.now.isoformat(),
+        }
+        self.pipe.set(key, json.dumps(document), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
+
+    def info(self, **fields: str) -> None:
+        key = self.keys.key(k.TASK_INFO, id=self.assignment.pk)
+        self.pipe.hset(key, mapping=fields)
+        self.pipe.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
+
+    def at_work(self) -> None:
+        """Everything that says: this agent works on this issue."""
+        a, keys, pipe = self.assignment, self.keys, self.pipe
+        beat = self.assignment.last_heartbeat_at
+        started = (a.started_at or a.created_at).isoformat()
+        pipe.hset(
+            keys.key(k.ISSUE_METADATA, number=a.number),
+            mapping={
+                "title": str(a.answer.get("title", ""))[:500],
+                "url": str(a.answer.get("issue_url", "")),
+                "labels": json.dumps(a.answer.get("labels", []), ensure_ascii=False),
+                "branch": a.branch,
+                "taskType": a.task_type,
+                "repository": a.repository.full_name,
+            },
+        )
+        pipe.persist(keys.key(k.ISSUE_METADATA, number=a.number))
+        pipe.sadd(keys.key(k.ISSUES_PROCESSING), a.number)
+        pipe.hset(
+            keys.key(k.PROCESS_INFO, process=a.process_id),
+            mapping={
+                "processId": a.process_id,
+                "issue": str(a.number),
+                "agent": a.agent.name,
+                "assignment": str(a.pk),
+                "repository": a.repository.full_name,
+                "taskType": a.task_type,
+                "branch": a.branch,
+                "startedAt": started,
+                "status": "running",
+            },
+        )
+        pipe.persist(keys.key(k.PROCESS_INFO, process=a.process_id))
+        remaining = lease_expires_at(beat) - self.now
+        pipe.set(
+            keys.key(k.PROCESS_HEARTBEAT, process=a.process_id),
+            beat.isoformat(),
+            ex=max(1, int(remaining.total_seconds())),
+        )
+        pipe.sadd(keys.key(k.PROCESSES_ACTIVE), a.process_id)
+        pipe.srem(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
+        pipe.set(
+            keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name),
+            a.number,
+            ex=keys.ttl_seconds(k.AGENT_CURRENT_TASK),
+        )
+        self.info(
+            id=str(a.pk),
+            agent=a.agent.name,
+            number=str(a.number),
+            repository=a.repository.full_name,
+            taskType=a.task_type,
+            branch=a.branch,
+            processId=a.process_id,
+            state="live",
+            cancelled="1" if a.is_cancelled else "0",
+            saved=str(beat.timestamp()),
+            startedAt=started,
+        )
+
+    def no_longer_at_work(self, process_status: str, *, is_zombie: bool) -> None:
+        a, keys, pipe = self.assignment, self.keys, self.pipe
+        pipe.srem(keys.key(k.ISSUES_PROCESSING), a.number)
+        pipe.srem(keys.key(k.PROCESSES_ACTIVE), a.process_id)
+        pipe.delete(keys.key(k.PROCESS_HEARTBEAT, process=a.process_id))
+        info = keys.key(k.PROCESS_INFO, process=a.process_id)
+        pipe.hset(info, mapping={"status": process_status, "endedAt": self.now.isoformat()})
+        pipe.expire(info, ENDED_STATE_SECONDS)
+        if is_zombie:
+            pipe.sadd(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
+        pipe.delete(keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name))
+        self.info(state=process_status)
+
+    def result(self, outcome: str) -> None:
+        a = self.assignment
+        key = self.keys.key(k.TASK_RESULT, id=a.pk)
+        document = {
+            "id": str(a.pk),
+            "state": outcome,
+            "result": json.dumps(a.result, ensure_ascii=False),
+            "reason": a.reason,
+            "endedAt": self.now.isoformat(),
+        }
+        self.pipe.hset(key, mapping=document)
+        self.pipe.expire(key, self.keys.ttl_seconds(k.TASK_RESULT))
+
+
+def publish_status(
+    pipe: redis.client.Pipeline,
+    keys: Keyspace,
+    repository: Repository,
+    number: int,
+    word: IssueStatus,
+    now: datetime,
+    assignment: Assignment | None = None,
+) -> None:
+    event = {
+        "issue": number,
+        "status": str(word),
+        "processId": assignment.process_id if assignment else None,
+        "repository": repository.full_name,
+        "timestamp": now.isoformat(),
+    }
+    pipe.publish(keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS), json.dumps(event))
+
+
+def count_daily(pipe: redis.client.Pipeline, keys: Keyspace, field: str, now: datetime) -> None:
+    key = keys.key(k.STATS_ISSUES_DAILY, date=timezone.localtime(now).date().isoformat())
+    pipe.hincrby(key, field, 1)
+    pipe.expire(key, keys.ttl_seconds(k.STATS_ISSUES_DAILY))
+
+
+def completed_today(pipe: redis.client.Pipeline, keys: Keyspace, number: int, now: datetime) -> None:
+    key = keys.key(k.ISSUES_COMPLETED_TODAY)
+    pipe.sadd(key, number)
+    pipe.expireat(key, int(next_midnight(now).timestamp()))
+
+
+ENDING_COUNTERS = {
+    AssignmentState.COMPLETED: "completed",
+    AssignmentState.FAILED: "failed",
+    AssignmentState.LOST: "failed",
+    AssignmentState.RELEASED: "released",
+}
+TYPE_COUNTERS = {TaskType.REVIEW: "reviewed", TaskType.FIX: "fixed"}
+
+
+def record_assigned(change: Change) -> None:
+    """Queue what an assignment shows. The caller adds the index and runs the MULTI."""
+    change.at_work()
+    change.status(IssueStatus.PROCESSING)
+    change.candidate("assigned")
+    change.count("assigned")
+
+
+def record_ended(change: Change, word: IssueStatus) -> None:
+    """Queue what the end of an assignment shows."""
+    a = change.assignment
+    state = AssignmentState(a.state)
+    change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
+    change.status(word, **({"reason": a.reason[:500]} if a.reason else {}))
+    change.result(str(state))
+    if counter := ENDING_COUNTERS.get(state):
+        change.count(counter)
+    if state is AssignmentState.COMPLETED:
+        if counter := TYPE_COUNTERS.get(TaskType(a.task_type)):
+            change.count(counter)
+        change.candidate("needs_review" if a.task_type == TaskType.DEVELOPMENT else "completed")
+        completed_today(change.pipe, change.keys, a.number, change.now)
+    else:
+        change.candidate("pending")
+
+
+def live_assignments(repository: Repository) -> Iterable[Assignment]:
+    return Assignment.objects.filter(repository=repository, state__in=LIVE_STATES).select_related(
+        "agent", "repository"
+    )
+
+
+def restore_state(repository: Repository, now: datetime) -> int:
+    """Write again what Redis may have forgotten of the work in hand."""
+    keys = keys_of(repository)
+    pipe = redis_client().pipeline(transaction=True)
+    live = list(live_assignments(repository).filter(state=AssignmentState.LIVE))  # type: ignore[attr-defined]
+    pipe.delete(keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE))
+    for assignment in live:
+        change = Change(assignment, now, pipe)
+        change.at_work()
+        pipe.hset(
+            keys.key(k.ISSUE_STATUS, number=assignment.number),
+            mapping={
+                "status": str(IssueStatus.PROCESSING),
+                "agent": assignment.agent.name,
+                "updatedAt": now.isoformat(),
+            },
+        )
+    since = next_midnight(now) - timedelta(days=1)
+    done = Assignment.objects.filter(repository=repository, state=AssignmentState.COMPLETED, ended_at__gte=since)
+    for number in done.values_list("number", flat=True).distinct():
+        completed_today(pipe, keys, number, now)
+    pipe.execute()
+    return len(live)
+
+
+def heartbeat_arguments(keys: Keyspace, assignment_id: int, agent: str, number: int, progress: str, now: datetime) -> list[Any]:
+    process = f"issue-{number}-{agent}"
+    return [
+        3,
+        keys.key(k.TASK_INFO, id=assignment_id),
+        keys.key(k.PROCESS_HEARTBEAT, process=process),
+        keys.key(k.AGENT_CURRENT_TASK, agent=agent),
+        agent,
+        now.isoformat(),
+        now.timestamp(),
+        lease_seconds(),
+        keys.ttl_seconds(k.AGENT_CURRENT_TASK),
+        progress,
+        HEARTBEAT_SAVE_SECONDS,
+    ]
