@@ -24,7 +24,8 @@ KEEPER_SECONDS = 2.0
 def ensure_redis() -> Iterator[None]:
     """A Redis answers while the body runs. Raises :class:`CommandError` with one sentence if none can be had.
 
-    A given ``REDIS_URL`` is only checked. The embedded one is used if it runs, else started for as long as this lasts.
+    A given ``REDIS_URL`` is only checked. The embedded one is used if it runs, else started for as long as
+    this lasts.
     """
     try:
         if settings.BROKER.redis_url:
@@ -43,7 +44,7 @@ def ensure_redis() -> Iterator[None]:
 
 
 def point_to(url: str) -> None:
-    """Make this process speak to ``url``. The port may have changed since the settings were read: it was taken."""
+    """Make this process speak to ``url``. Its port may have been taken since the settings were read."""
     if url == settings.REDIS_URL:
         return
     settings.REDIS_URL = url
@@ -55,7 +56,7 @@ def point_to(url: str) -> None:
 
 
 def start_embedded_redis_for_this_process() -> None:
-    """For a server that runs without the supervisor and without ``REDIS_URL``: a Redis until the process ends.
+    """For a server without supervisor and without ``REDIS_URL``: a Redis until the process ends.
 
     Whichever process of this installation started it may end first; a thread here then starts it again.
     """

@@ -1,7 +1,7 @@
 """The Redis of a machine that has none: where it listens, how it is found, started and stopped.
 
-Its data and its port are in ``var/redis``. It listens on loopback only and dies with the process that started it; another
-process of the same installation that still needs one then starts its own on the same data.
+Its data and its port are in ``var/redis``. It listens on loopback only and dies with the process that started
+it; another process of the same installation that still needs one then starts its own on the same data.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class EmbeddedRedis:
         finally:
             client.close()
         folder = next(iter(found.values()), "")
-        return os.path.realpath(os.fsdecode(folder)) == os.path.realpath(self.folder)
+        return os.path.realpath(os.fsdecode(folder or "")) == os.path.realpath(self.folder)
 
     def ensure(self) -> bool:
         """Find it or start it; True if it was started here. Raises :class:`RedisUnavailable`."""
@@ -151,7 +151,7 @@ class EmbeddedRedis:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise RedisUnavailable(
-                            "another process has been starting the embedded Redis for too long; stop it and try again."
+                            "another process has been starting the embedded Redis for too long; stop it."
                         ) from None
                     time.sleep(0.1)
             yield

@@ -1,8 +1,8 @@
 """Child processes that cannot outlive the process that started them, however that one ends.
 
-On Linux the kernel sees to it (PR_SET_PDEATHSIG). Elsewhere a small guard process stands between parent and child, looks
-at its own parent's id and ends the child's process group when that changes. That guard is this very file, run as a
-script; so it imports nothing but the standard library.
+On Linux the kernel sees to it (PR_SET_PDEATHSIG). Elsewhere a small guard process stands between parent and
+child, looks at its own parent's id and ends the child's process group when that changes. That guard is this
+very file, run as a script; so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Called in a fresh child: it is killed when the thread that forked it ends. Does nothing but on Linux."""
+    """Called in a fresh child: it is killed when the thread that forked it ends. Linux only."""
     if _libc is None:
         return
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -35,7 +35,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def let_no_fork_outlive_us() -> None:
-    """From now on every process that this one forks, and every one that those fork, dies with its own parent."""
+    """From now on whatever this process forks, and whatever that forks, dies with its own parent."""
     if not IS_LINUX:
         return
     forking_pid = [os.getpid()]
@@ -56,8 +56,9 @@ def start_bound_process(
 ) -> subprocess.Popen[bytes]:
     """Start a program that dies with this process, as the leader of a session and process group of its own.
 
-    Ctrl-C in the terminal therefore reaches only us, and ``kill_group`` reaches whatever it forks. Call it from a thread
-    that lives as long as the child shall: the kernel's signal is bound to the thread, not to the process.
+    Ctrl-C in the terminal therefore reaches only us, and ``kill_group`` reaches whatever it forks. Call it
+    from a thread that lives as long as the child shall: the kernel's signal is bound to the thread, not to
+    the process.
     """
     parent_pid = os.getpid()
     if not IS_LINUX:

@@ -1,0 +1,28 @@
+"""``manage.py qcluster``: django-q2's cluster, whose processes die with it and show whether they work."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from typing import Any
+
+from django_q.management.commands.qcluster import Command as QClusterCommand
+
+from broker_project.cluster import install_worker_hooks
+from broker_project.embedded import ensure_redis
+from broker_project.lib.processes import let_no_fork_outlive_us
+
+
+class Command(QClusterCommand):  # type: ignore[misc]
+    def handle(self, *args: Any, **options: Any) -> None:
+        let_no_fork_outlive_us()
+        install_worker_hooks()
+        if os.environ.get("BROKER_SUPERVISED") == "1":
+            # The supervisor has looked after Redis, and goes on doing so.
+            super().handle(*args, **options)
+            return
+        with ensure_redis():
+            super().handle(*args, **options)
+            # django-q2 returns as soon as its sentinel stands; Redis must stay as long as that does.
+            for child in multiprocessing.active_children():
+                child.join()
