@@ -2,7 +2,7 @@
 
 As with the real one a refusal is HTTP 200 with an `errors` object. The key `bad-key` is refused. The state
 has the quota (`daily_limit`, `used`, `minute_limit`), changes to matches (`overrides`: id → `kickoff`,
-`status`, and `patch`, merged into the answer) and more of them (`extra`: `league`, `home`, `away`, `kickoff`).
+`status`, and `patch`, merged into the answer) and new ones (`extra`: `league`, `home`, `away`, `kickoff`).
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ PAST_DAYS, FUTURE_DAYS = 400, 21
 MAX_IDS = 20
 LIVE = ("1H", "HT", "2H")
 PERIOD_PARAMETERS = ("date", "season", "last", "next", "from", "to", "timezone")
-FIXTURE_PARAMETERS = ("id", "ids", "live", "league", "team", "status", *PERIOD_PARAMETERS)
+FIXTURE_PARAMETERS = ("id", "ids", "live", "league", "team", "status", "round", *PERIOD_PARAMETERS)
 
 Answer = Callable[[dict[str, str]], Any]
 
@@ -318,6 +318,7 @@ class Football(System):
                 league in (None, match.league)
                 and season in (None, match.season)
                 and (team is None or team in sides)
+                and query.get("round") in (None, LEAGUES[match.league]["round"].format(match.round))
                 and (pair is None or pair == sides)
                 and (not short or status_of(match, now, self._ordered(match))[0] in short)
             ):

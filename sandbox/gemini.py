@@ -257,8 +257,14 @@ class Gemini(System):
             return error_response(409, f"File files/{name} already exists.")
         if len(self._uploads) >= MAX_SESSIONS:
             del self._uploads[next(iter(self._uploads))]
-        mime_type = request.headers.get("x-goog-upload-header-content-type") or file.get("mimeType") or ""
-        shown = file.get("displayName") or request.headers.get("x-goog-upload-file-name") or ""
+        mime_type = request.headers.get("x-goog-upload-header-content-type") or ""
+        # The client library sends this one body with names in snake case.
+        shown = (
+            file.get("display_name")
+            or file.get("displayName")
+            or request.headers.get("x-goog-upload-file-name")
+            or ""
+        )
         upload_id = secrets.token_urlsafe(24)
         self._uploads[upload_id] = Upload(name, mime_type, shown, bytearray())
         version = request.path_params["version"]

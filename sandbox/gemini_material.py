@@ -118,14 +118,13 @@ def sentences(text: str) -> list[str]:
             lines.append(line)
         is_broken_off = len(line) >= FULL_LINE and line[-1] not in "。！？.!?"
     pieces = [piece for line in lines for piece in re.split(r"(?<=[。！？])|(?<=[.!?])\s+", line)]
-    return [piece.strip() for piece in pieces if len(piece.strip()) >= SHORTEST_SENTENCE]
+    found = [piece.strip() for piece in pieces if len(piece.strip()) >= SHORTEST_SENTENCE]
+    return [piece for piece in found if piece[-1] in "。！？.!?"] or found
 
 
 def extract(text: str, length: int) -> str:
     """The weightiest sentences in their own order, at most `length` characters in all, and never nothing."""
-    every = list(dict.fromkeys(sentences(text)))
-    whole = [one for one in every if one[-1] in "。！？.!?"]
-    found = whole or every or [text.strip() or "本文に要約できる記述はありません。"]
+    found = list(dict.fromkeys(sentences(text))) or [text.strip() or "本文に要約できる記述はありません。"]
     weights = Counter(word for sentence in found for word in _words(sentence))
 
     def weight(position: int) -> float:
