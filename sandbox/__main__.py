@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,6 +32,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="signs webhooks (default: the environment's SANDBOX_WEBHOOK_SECRET, which no `ps` shows)",
     )
     parser.add_argument("--lively", action="store_true", help="people open issues and comment by themselves")
+    parser.add_argument(
+        "--exit-with-stdin",
+        action="store_true",
+        help="stop when standard input ends, which it does when the process that holds it dies",
+    )
     parser.add_argument("--empty", action="store_true", help="begin without the seeded data")
     options = parser.parse_args(arguments)
     if not 0 <= options.port <= 65535:
@@ -39,6 +46,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
             parser.error(f"--{name.replace('_', '-')} must be an http address")
     return options
+
+
+def _stop_at_end_of_input() -> None:
+    # Not through sys.stdin: its lock, held by a waiting thread, would abort the interpreter at its end.
+    while os.read(0, 1024):
+        continue
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
@@ -63,6 +77,8 @@ def main() -> int:
         lively=options.lively,
         seed=not options.empty,
     )
+    if options.exit_with_stdin:
+        threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     serve(app, listener, ready_line=f"Sandbox ready at {base_url}")
     return 0
 

@@ -92,8 +92,9 @@ class SandboxHandle:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
-        if self.process.stdout:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                pipe.close()
 
 
 @contextlib.contextmanager
@@ -106,8 +107,11 @@ def start_sandbox(
     lively: bool = False,
     seed: bool = True,
 ) -> Iterator[SandboxHandle]:
-    """A sandbox on a free port (or `port`), stopped at the end. Raises SandboxDidNotStart."""
-    command = [sys.executable, "-m", "sandbox", "--port", str(port)]
+    """A sandbox on a free port (or `port`), stopped at the end, and also when this process is killed.
+
+    Raises SandboxDidNotStart.
+    """
+    command = [sys.executable, "-m", "sandbox", "--port", str(port), "--exit-with-stdin"]
     if state_path:
         command += ["--state", str(state_path)]
     if broker_url:
@@ -122,7 +126,7 @@ def start_sandbox(
         command,
         cwd=Path(__file__).parent.parent,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         encoding="utf-8",
@@ -131,7 +135,7 @@ def start_sandbox(
         base_url = _wait_until_ready(process)
     except SandboxDidNotStart:
         process.kill()
-        process.wait(STOP_SECONDS)
+        process.communicate()
         raise
     sandbox = SandboxHandle(base_url, process)
     try:

@@ -267,6 +267,26 @@ def test_an_unreadable_state_begins_anew(tmp_path, content):
         assert len(issue_titles(sandbox)) > 25
 
 
+def test_the_sandbox_goes_with_the_process_that_started_it():
+    program = (
+        "import os, signal\n"
+        "from sandbox.launcher import start_sandbox\n"
+        "with start_sandbox() as running:\n"
+        "    print(running.base_url, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == -9
+    url = ended.stdout.strip()
+    for _ in range(200):
+        try:
+            httpx.get(f"{url}/_sandbox/health")
+        except httpx.ConnectError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{url} still answers")
+
+
 def test_a_port_in_use_is_one_sentence(sandbox):
     port = httpx.URL(sandbox.base_url).port
     assert port
