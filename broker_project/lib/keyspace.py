@@ -15,11 +15,12 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from broker_project.lib.keyspace_spec import MEBIBYTE, field_expression
+from broker_project.lib.keyspace_spec import MEBIBYTE as MEBIBYTE
 from broker_project.lib.keyspace_spec import BadKeyField as BadKeyField
 from broker_project.lib.keyspace_spec import KeySpec as KeySpec
 from broker_project.lib.keyspace_spec import Kind as Kind
 from broker_project.lib.keyspace_spec import Life as Life
+from broker_project.lib.keyspace_spec import field_expression
 from broker_project.lib.keyspace_spec import glob_escape as glob_escape
 
 HEARTBEAT_SECONDS = 1800
