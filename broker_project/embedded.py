@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.cache import caches
 from django.core.management.base import CommandError
 
+from broker_project.lib.cache_keys import location
 from broker_project.lib.embedded_redis import EmbeddedRedis, RedisUnavailable, check_redis
 from broker_project.lib.logs import get_logger
 
@@ -49,7 +50,7 @@ def point_to(url: str) -> None:
         return
     settings.REDIS_URL = url
     for alias, cache in settings.CACHES.items():
-        cache["LOCATION"] = url
+        cache["LOCATION"] = location(url, alias)
         # What this thread has opened already still points to the old address.
         if hasattr(caches._connections, alias):  # type: ignore[attr-defined]
             del caches[alias]

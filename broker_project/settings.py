@@ -7,6 +7,7 @@ import sys
 from django.utils.translation import gettext_lazy as _
 
 from broker_project import config as config_module
+from broker_project.lib.cache_keys import location
 from broker_project.lib.embedded_redis import embedded_url
 from broker_project.lib.environment import ConfigError
 from broker_project.lib.keyspace import SESSION, Keyspace
@@ -83,13 +84,10 @@ BROKER_KEYSPACE = Keyspace(BROKER.redis_names)
 _POOL = {"socket_connect_timeout": 3, "socket_timeout": 5, "health_check_interval": 30}
 
 
-def _cache(prefix: str, client_name: str, **pool: object) -> dict[str, object]:
-    # django-redis keeps one pool a URL, whatever the options: without a name of its own in the URL, the first
-    # cache to connect would decide for all of them whether answers are text or bytes.
-    query = f"{'&' if '?' in REDIS_URL else '?'}client_name=broker-{client_name}"
+def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
     return {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": REDIS_URL + query,
+        "LOCATION": location(REDIS_URL, alias),
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
         "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
         "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
@@ -98,7 +96,7 @@ def _cache(prefix: str, client_name: str, **pool: object) -> dict[str, object]:
 
 
 CACHES = {
-    "default": _cache("cache", "cache"),
+    "default": _cache("cache", "default"),
     "sessions": _cache("session", "sessions"),
     "keys": _cache("cache", "keys", decode_responses=True),
 }
