@@ -1,0 +1,190 @@
+"""The bot's Mastodon account, through Mastodon.py. Raises only errors of :mod:`broker_project.lib.errors`."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, TypeVar
+
+import mastodon
+import requests
+
+from broker_project.config import MastodonConfig, Source
+from broker_project.lib.errors import (
+    BadAnswer,
+    OutsideError,
+    RateLimited,
+    SwitchedOff,
+    TimedOut,
+    Unreachable,
+    error_for_status,
+)
+from broker_project.lib.redaction import redact
+from broker_project.lib.retry import RetryPolicy, call_with_retries
+from broker_project.lib.transport import TOTAL_SECONDS
+
+SYSTEM = "Mastodon"
+READ_POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
+MAX_ANSWER_BYTES = 4 * 2**20
+PAGE_SIZE, MAX_PAGES = 40, 10
+DEFAULT_MAX_CHARACTERS, DEFAULT_LINK_CHARACTERS = 500, 23
+CLOCK_SKEW = timedelta(minutes=10)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PostLimits:
+    max_characters: int
+    link_characters: int  # every link counts as so many
+
+
+@dataclass(frozen=True)
+class PostedStatus:
+    id: str
+    url: str
+
+
+class LimitedSession(requests.Session):
+    """A session with a total time limit and a cap on the answer; requests itself limits only each single read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        deadline = time.monotonic() + TOTAL_SECONDS
+        response = super().request(
+            *args, **{**kwargs, "stream": True, "timeout": (CONNECT_SECONDS, READ_SECONDS)}
+        )
+        body = bytearray()
+        with response:
+            for piece in response.iter_content(64 * 1024):
+                body += piece
+                if time.monotonic() > deadline:
+                    raise requests.exceptions.ReadTimeout("the total time limit is used up")
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise requests.exceptions.ContentDecodingError("the answer is too large")
+        response._content = bytes(body)
+        return response
+
+
+class MastodonAccount:
+    """One configured account. Making it costs nothing; the limits are asked for once."""
+
+    def __init__(self, config: MastodonConfig) -> None:
+        self.config = config
+
+    @property
+    def is_available(self) -> bool:
+        return self.config.source is not Source.OFF
+
+    @cached_property
+    def limits(self) -> PostLimits:
+        """How long a post may be on this instance."""
+        answer = self._read(self._api.instance_v2)
+        configured = answer.get("configuration") or {}
+        statuses = configured.get("statuses") or {}
+        return PostLimits(
+            _positive(statuses.get("max_characters"), DEFAULT_MAX_CHARACTERS),
+            _positive(statuses.get("characters_reserved_per_url"), DEFAULT_LINK_CHARACTERS),
+        )
+
+    def post(self, text: str, idempotency_key: str) -> PostedStatus:
+        """Post once. An error with ``may_have_happened`` leaves it open whether the post exists."""
+
+        def call() -> PostedStatus:
+            status = self._api.status_post(
+                text, visibility=self.config.visibility, idempotency_key=idempotency_key, language="ja"
+            )
+            return _posted(status)
+
+        return self._call(call)
+
+    def find_post(self, link: str, since: datetime) -> PostedStatus | None:
+        """Our own post that carries ``link``, if one was made since then. Looks through the newest 400 posts."""
+        account_id = self._read(self._api.account_verify_credentials)["id"]
+        oldest = since - CLOCK_SKEW
+        max_id: Any = None
+        for _page in range(MAX_PAGES):
+            before = max_id
+            page = self._read(
+                lambda before=before: self._api.account_statuses(account_id, limit=PAGE_SIZE, max_id=before)
+            )
+            for status in page:
+                if status["created_at"] < oldest:
+                    return None
+                if link in links_of(status["content"]):
+                    return _posted(status)
+            if len(page) < PAGE_SIZE:
+                return None
+            max_id = page[-1]["id"]
+        return None
+
+    def _read(self, call: Callable[[], T]) -> T:
+        return call_with_retries(READ_POLICY, lambda: self._call(call))
+
+    def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OutsideError:
+            raise
+        except (mastodon.MastodonError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise classified(error) from error
+
+    @cached_property
+    def _api(self) -> Any:
+        if not self.is_available:
+            raise SwitchedOff(SYSTEM, "no MASTODON_ACCESS_TOKEN is set")
+        return mastodon.Mastodon(
+            access_token=self.config.access_token,
+            api_base_url=self.config.api_url,
+            ratelimit_method="throw",
+            version_check_mode="none",
+            session=LimitedSession(),
+            user_agent="Broker/1.0",
+        )
+
+
+def _posted(status: Any) -> PostedStatus:
+    """Raises :class:`BadAnswer` if the answer is no status: Mastodon.py takes anything that is JSON."""
+    identity, url = status.get("id"), status.get("url")
+    if not identity:
+        raise BadAnswer(SYSTEM, "an answer that is no post")
+    return PostedStatus(str(identity), str(url or ""))
+
+
+def _positive(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def links_of(content: str) -> set[str]:
+    """The addresses that a post's HTML links to."""
+    return {html.unescape(link) for link in re.findall(r'href="([^"]*)"', content)}
+
+
+def classified(error: Exception) -> OutsideError:
+    cause = error.__context__
+    text = redact(str(error), 300)
+    if isinstance(error, mastodon.MastodonRatelimitError):
+        # Mastodon.py raises this also when it cannot read the headers of a call that went well.
+        return RateLimited(SYSTEM, text, may_have_happened=str(error) != "Hit rate limit.")
+    if isinstance(error, mastodon.MastodonNetworkError):
+        if isinstance(cause, requests.exceptions.ConnectTimeout):
+            return TimedOut(SYSTEM, "no connection in time", may_have_happened=False)
+        if isinstance(cause, requests.exceptions.Timeout):
+            return TimedOut(SYSTEM, f"no whole answer within {TOTAL_SECONDS:.0f} s")
+        was_refused = isinstance(cause, requests.exceptions.ConnectionError) and "NewConnectionError" in str(
+            cause
+        )
+        return Unreachable(SYSTEM, text, may_have_happened=not was_refused)
+    if isinstance(error, mastodon.MastodonAPIError) and len(error.args) == 4:
+        _, status, _, detail = error.args
+        return error_for_status(SYSTEM, int(status), redact(str(detail or ""), 300))
+    return BadAnswer(SYSTEM, text)

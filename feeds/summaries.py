@@ -1,0 +1,212 @@
+"""Screening and summarising behind one small interface: Gemini, or the offline extractor.
+
+Another model service is another class with ``screen`` and ``summarise``. Everything read from pages and documents is
+somebody else's text: it goes to the model as fenced data, and what comes back is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, Field
+
+from broker_project.lib.errors import BadAnswer
+from broker_project.lib.gemini import SYSTEM as GEMINI
+from broker_project.lib.gemini import Gemini, Generated
+from feeds.documents import Material
+from feeds.extractive import extract, is_japanese
+from feeds.models import FeedSettings, ItemDetail
+from feeds.pages import Page
+from feeds.posting import LINK, MENTION, shortened, tidy, without_foreign_links, without_mentions
+from feeds.texts import SYSTEM_PROMPT, filled
+
+MILLION = Decimal(1_000_000)
+SHORTEST_SUMMARY = 20
+TOO_LONG_FACTOR = 3  # an answer of so many times the wanted length did not follow its instructions
+SCREENED_CHARACTERS = 8000
+NOTES_CHARACTERS = 2000
+
+Verdict = Literal["YES", "NO", "WAIT"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Screened:
+    verdict: Verdict
+    reason: str
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Summarised:
+    summary: str
+    source: ItemDetail.SummarySource
+    usage: Usage
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Summariser(Protocol):
+    def screen(self, title: str, page: Page) -> Screened:
+        """Is it worth a summary? Raises :class:`OutsideError`."""
+
+    def summarise(self, material: Material) -> Summarised:
+        """About so many characters as the settings say. Raises :class:`OutsideError`."""
+
+
+# What Gemini is asked to answer.
+
+
+class ScreeningAnswer(BaseModel):
+    verdict: Verdict
+    reason: str = Field(max_length=1000)
+
+
+class DocumentAnswer(BaseModel):
+    title: str = Field(max_length=500)
+    issuer: str = Field(max_length=300)
+    date: str = Field(max_length=100)
+    key_points: list[str]
+    summary: str
+
+
+class SummaryAnswer(BaseModel):
+    documents: list[DocumentAnswer]
+    first_summary: str
+    can_be_left_out: str
+    missed_points: str
+    final_summary: str
+
+
+class GeminiSummariser:
+    def __init__(self, gemini: Gemini, options: FeedSettings) -> None:
+        self.gemini = gemini
+        self.options = options
+
+    def screen(self, title: str, page: Page) -> Screened:
+        options = self.options
+        listed = "\n".join(f"添付文書: {document.title}" for document in page.documents[:50])
+        tag, fenced = fence(f"タイトル: {title}\n{page.text[:SCREENED_CHARACTERS]}\n{listed}")
+        generated = self.gemini.generate(
+            model=options.screening_model or self.gemini.config.screening_model,
+            prompt=filled(options.screening_prompt, {"criteria": options.criteria, "material": fenced}),
+            schema=ScreeningAnswer,
+            system=SYSTEM_PROMPT.format(tag=tag),
+        )
+        usage = usage_of(generated, options.screening_input_price, options.screening_output_price)
+        return Screened(generated.value.verdict, tidy(generated.value.reason)[:500], usage)
+
+    def summarise(self, material: Material) -> Summarised:
+        options = self.options
+        text = f"タイトル: {material.title}\n{material.page.text}"
+        if not options.sends_files:
+            text += "".join(
+                f"\n\n添付文書: {document.title}\n{document.text}" for document in material.documents
+            )
+        tag, fenced = fence(text)
+        characters = str(options.summary_characters)
+        generated = self.gemini.generate(
+            model=options.summary_model or self.gemini.config.summary_model,
+            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced}),
+            schema=SummaryAnswer,
+            files=[document.path for document in material.documents] if options.sends_files else (),
+            system=SYSTEM_PROMPT.format(tag=tag),
+        )
+        answer = generated.value
+        return Summarised(
+            checked_summary(answer.final_summary, material.source_text, options.summary_characters),
+            ItemDetail.SummarySource.GEMINI,
+            usage_of(generated, options.summary_input_price, options.summary_output_price),
+            notes_of(answer),
+        )
+
+
+class OfflineSummariser:
+    """Works without any key. Its summaries are marked as extracts wherever they are shown."""
+
+    MODEL = "offline extract"
+    NOT_READY = re.compile(r"準備中|作成中|後日掲載|掲載予定|coming soon|under construction", re.IGNORECASE)
+    SHORT_PAGE = 300
+
+    def __init__(self, options: FeedSettings) -> None:
+        self.options = options
+
+    def screen(self, title: str, page: Page) -> Screened:
+        usage = Usage(self.MODEL)
+        if not page.documents and len(page.text) < self.SHORT_PAGE and self.NOT_READY.search(page.text):
+            return Screened("WAIT", "準備中と記載されているため。", usage)
+        return Screened("YES", "規則による判定: 本文または文書があるため。", usage)
+
+    def summarise(self, material: Material) -> Summarised:
+        texts = [material.page.text, *(document.text for document in material.documents)]
+        body = "\n".join(text for text in texts if text.strip())
+        summary = extract(body, self.options.summary_characters, material.title)
+        summary = tidy(without_mentions(LINK.sub("", summary)))
+        return Summarised(
+            summary or material.title, ItemDetail.SummarySource.OFFLINE, Usage(self.MODEL)
+        )
+
+
+def choose_summariser(gemini: Gemini, options: FeedSettings) -> Summariser:
+    return GeminiSummariser(gemini, options) if gemini.is_available else OfflineSummariser(options)
+
+
+def fence(text: str) -> tuple[str, str]:
+    """The text between marks that it cannot contain, so that it cannot end its own fence."""
+    tag = f"material-{secrets.token_hex(6)}"
+    return tag, f"<{tag}>\n{text}\n</{tag}>"
+
+
+def usage_of(generated: Generated[Any], input_price: Decimal, output_price: Decimal) -> Usage:
+    cost = generated.input_tokens * Decimal(str(input_price)) + generated.output_tokens * Decimal(
+        str(output_price)
+    )
+    return Usage(
+        generated.model[:100],
+        generated.input_tokens,
+        generated.output_tokens,
+        (cost / MILLION).quantize(Decimal("0.000001")),
+    )
+
+
+def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
+    """What led to the final summary, cut to a size that a page can show."""
+    return {
+        "documents": [
+            {
+                "title": document.title,
+                "issuer": document.issuer,
+                "date": document.date,
+                "key_points": [point[:500] for point in document.key_points[:10]],
+                "summary": document.summary[:NOTES_CHARACTERS],
+            }
+            for document in answer.documents[:50]
+        ],
+        "first_summary": answer.first_summary[:NOTES_CHARACTERS],
+        "can_be_left_out": answer.can_be_left_out[:NOTES_CHARACTERS],
+        "missed_points": answer.missed_points[:NOTES_CHARACTERS],
+    }
+
+
+def checked_summary(text: str, source: str, characters: int) -> str:
+    """The model's final summary, fit to be posted. Raises :class:`BadAnswer` if it is not what was asked for."""
+    if MENTION.search(text) or LINK.search(text):
+        text = without_mentions(without_foreign_links(text, source))
+    text = tidy("".join(char if char.isprintable() or char == "\n" else " " for char in text))
+    if len(text) < SHORTEST_SUMMARY:
+        raise BadAnswer(GEMINI, "the summary is empty or too short")
+    if len(text) > characters * TOO_LONG_FACTOR:
+        raise BadAnswer(GEMINI, f"the summary has {len(text)} characters, about {characters} were asked for")
+    if not is_japanese(text):
+        raise BadAnswer(GEMINI, "the summary is not in Japanese")
+    return shortened(text, characters * 3 // 2)
