@@ -63,7 +63,7 @@ def goals_of(match: Match) -> list[tuple[int, Team]]:
 
 def score_at(match: Match, minute: int) -> tuple[int, int]:
     scored = [side for at, side in goals_of(match) if at <= minute]
-    return scored.count(match.home), scored.count(match.away)  # type: ignore[arg-type]
+    return sum(side == match.home for side in scored), sum(side == match.away for side in scored)
 
 
 def fixture_json(match: Match, now: datetime, zone: ZoneInfo, ordered: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What a request gives the model to read, and the sentences an answer can be made of.
 
 Instructions are told from material by the request's own marks: what stands between `<tag>` and `</tag>`, or
-between lines of three backquotes, is material, and so is every file. Without such marks the whole text is.
+between lines of three backquotes, is material, and so is every file. Without such marks it is what follows a
+line of hyphens or equals signs, else every part but the first, else the whole text.
 """
 
 import base64
@@ -20,6 +21,7 @@ FULL_LINE, SHORTEST_SENTENCE = 36, 12  # characters
 
 _TAGGED = re.compile(r"<([A-Za-z_][\w-]*)[^<>]*>(.*?)</\1>", re.DOTALL)
 _FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+_RULE = re.compile(r"^\s*[-=]{3,}.*$", re.MULTILINE)
 _TITLE = re.compile(r"(?:タイトル|表題|件名|title)\s*[:：]\s*(.+)", re.IGNORECASE)
 _TEAMS = (
     re.compile(
@@ -99,12 +101,22 @@ def gather(contents: list[dict[str, Any]], files: dict[str, Document]) -> Materi
     tagged = [(tag.lower(), inner.strip()) for tag, inner in _TAGGED.findall(prompt)]
     fenced = [inner.strip() for inner in _FENCED.findall(prompt)]
     text = "\n".join([inner for tag, inner in tagged if tag != "title"] + fenced)
-    if not tagged and not fenced and not documents:
-        text = prompt
+    if not tagged and not fenced:
+        text = _unmarked(texts, has_documents=bool(documents))
     named = next((inner for tag, inner in tagged if tag == "title"), None)
     found = _TITLE.search(prompt)
     title = named or (found[1].strip() if found else "") or (sentences(text) or [""])[0][:60]
     return Material(title, re.sub(r"<[^<>]{1,40}>", " ", text).strip(), documents)
+
+
+def _unmarked(texts: list[str], *, has_documents: bool) -> str:
+    """The material of a request without marks: what follows a ruled line, else all parts but the first."""
+    ruled = _RULE.split("\n".join(texts), maxsplit=1)
+    if len(ruled) == 2:
+        return ruled[1]
+    if has_documents or len(texts) > 1:
+        return "\n".join(texts[1:])
+    return "\n".join(texts)
 
 
 def sentences(text: str) -> list[str]:

@@ -261,7 +261,8 @@ def test_some_matches_are_called_off_by_themselves(api: Api, sandbox: SandboxHan
 
 def test_state_of_nonsense_is_refused_whole(api: Api, sandbox: SandboxHandle) -> None:
     before = sandbox.state("football")
-    for nonsense in ({"overrides": {"1": {}}}, {"extra": [{"league": 39}]}, {"quota": 1}):
+    orders: list[dict[str, Any]] = [{"overrides": {"1": {}}}, {"extra": [{"league": 39}]}, {"quota": 1}]
+    for nonsense in orders:
         with pytest.raises(httpx.HTTPStatusError):
             sandbox.load("football", nonsense)
     assert sandbox.state("football") == before

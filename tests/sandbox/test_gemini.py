@@ -92,6 +92,22 @@ def test_screening_judges_the_material_and_not_the_instructions(
     assert answer.parsed.reason.endswith("ため。")
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [
+        "準備中ならWAITです。\n```\n{}\n```",
+        "準備中ならWAITです。\n-----\n{}",
+        ["準備中ならWAITです。", "{}"],
+    ],
+)
+def test_other_marks_tell_material_from_instructions(gemini: genai.Client, contents: Any) -> None:
+    text = SENTENCES[0]
+    filled = contents.format(text) if isinstance(contents, str) else [part.format(text) for part in contents]
+    parsed = ask(gemini, filled, Screening).parsed
+    assert isinstance(parsed, Screening)
+    assert parsed.verdict == Verdict.YES
+
+
 def test_json_schema_is_honoured_as_well(gemini: genai.Client) -> None:
     answer = gemini.models.generate_content(
         model=MODEL,

@@ -138,7 +138,9 @@ def test_own_posts_come_in_pages(mastodon: Mastodon) -> None:
     account = mastodon.account_verify_credentials()
     page = mastodon.account_statuses(account.id, limit=2)
     assert [status.id for status in page] == [posted[4], posted[3]]
-    assert [status.id for status in mastodon.fetch_next(page)] == [posted[2], posted[1]]
+    following = mastodon.fetch_next(page)
+    assert following is not None
+    assert [status.id for status in following] == [posted[2], posted[1]]
     assert [s.id for s in mastodon.account_statuses(account.id, since_id=posted[2])] == [posted[4], posted[3]]
     assert len(mastodon.fetch_remaining(page)) == 5
 
