@@ -7,6 +7,7 @@ import hmac
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -138,6 +139,7 @@ def test_a_redelivery_is_the_same_once_more(repo, receiver, hooked):
         known = hooked.control("GET", "github/deliveries")["deliveries"]
         if known and known[0]["guid"] == headers["x-github-delivery"]:
             break
+        time.sleep(0.02)
     hooked.control("POST", f"github/deliveries/{headers['x-github-delivery']}/redeliver")
     _, _, again, same_body = receiver.next()
     assert again["x-github-delivery"] == headers["x-github-delivery"]
@@ -173,6 +175,7 @@ def test_a_broker_that_is_away_does_not_stop_the_stand_in():
             notes = [call["note"] for call in lonely.calls("github") if call["note"]]
             if notes:
                 break
+            time.sleep(0.02)
         assert "dropped" in notes[0]
 
 
