@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from typing import Any
 
+from django.db import connections
 from django_q.management.commands.qcluster import Command as QClusterCommand
 
 from broker_project.cluster import install_worker_hooks
@@ -16,6 +17,9 @@ from broker_project.lib.processes import let_no_fork_outlive_us
 class Command(QClusterCommand):  # type: ignore[misc]
     def handle(self, *args: Any, **options: Any) -> None:
         let_no_fork_outlive_us()
+        for connection in connections.all():
+            # A pool does not survive a fork: its threads stay behind, its sockets would be shared by all workers.
+            connection.settings_dict["OPTIONS"].pop("pool", None)
         install_worker_hooks()
         if os.environ.get("BROKER_SUPERVISED") == "1":
             # The supervisor has looked after Redis, and goes on doing so.

@@ -1,0 +1,108 @@
+"""What stops the start: one sentence, a non-zero exit, no traceback, and nothing left half done."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker_project.lib.embedded_redis import free_port
+from tests.support.broker_process import clean_environment, run_manage
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("supervisor")]
+
+
+def refusal(var: Path, **settings: str) -> str:
+    """Start the broker, which must refuse; its one sentence."""
+    env = clean_environment(var, **{"PORT": str(free_port()), **settings})
+    done = run_manage("broker", env=env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("Broker cannot start: ")
+    return lines[0].removeprefix("Broker cannot start: ")
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refusal(tmp_path, PORT=str(port))
+    assert said.startswith(f"PORT {port} on 127.0.0.1 is already in use")
+    # It was looked at first: nothing has been made yet.
+    assert not (tmp_path / "broker.sqlite3").exists()
+    assert not (tmp_path / "redis" / "appendonlydir").exists()
+
+
+def test_a_host_that_is_not_here(tmp_path: Path) -> None:
+    assert refusal(tmp_path, HOST="192.0.2.1") == "HOST=192.0.2.1 is not an address of this machine."
+
+
+def test_a_redis_that_is_down(tmp_path: Path) -> None:
+    said = refusal(tmp_path, REDIS_URL=f"redis://:very-secret-word@127.0.0.1:{free_port()}/0")
+    assert said.startswith("REDIS_URL: no Redis answers there")
+    assert "very-secret-word" not in said
+
+
+def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
+    url = f"postgres://someone:very-secret-word@127.0.0.1:{free_port()}/broker"
+    said = refusal(tmp_path, DATABASE_URL=url)
+    assert said.startswith("DATABASE_URL: the database cannot be used")
+    assert "very-secret-word" not in said
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "broker.sqlite3").write_text("not a database at all " * 100)
+    said = refusal(tmp_path)
+    assert said == "DATABASE_URL: the database cannot be used: file is not a database."
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = refusal(tmp_path / "file" / "var")
+    assert said.startswith(f"BROKER_VAR: the folder {tmp_path / 'file' / 'var'} cannot be made")
+
+
+def test_a_broken_env_file(tmp_path: Path) -> None:
+    (tmp_path / "broken.env").write_text("PORT=8000\nthis is = not 'an assignment\n")
+    said = refusal(tmp_path, BROKER_ENV_FILE=str(tmp_path / "broken.env"))
+    assert said == "broken.env, line 2: this is not NAME=value."
+
+
+def test_a_broken_agents_file(tmp_path: Path) -> None:
+    (tmp_path / "agents.yml").write_text("agents:\n  - role: [\n")
+    said = refusal(tmp_path, BROKER_AGENTS_FILE=str(tmp_path / "agents.yml"))
+    assert said.startswith("BROKER_AGENTS_FILE (agents.yml) is not valid YAML in line")
+
+
+def test_a_failing_migration_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
+    """A table that is in the way of a late migration: the earlier ones are taken back too."""
+    path = tmp_path / "broker.sqlite3"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE django_q_schedule (id INTEGER)")
+    said = refusal(tmp_path)
+    assert said.startswith("DATABASE_URL: the database could not be migrated and was left as it was")
+    assert "django_q_schedule" in said
+    with closing(sqlite3.connect(path)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"django_q_schedule"}
+
+
+def test_tables_of_a_newer_version_and_tables_half_migrated(tmp_path: Path) -> None:
+    env = clean_environment(tmp_path)
+    assert run_manage("migrate", "-v", "0", env=env).returncode == 0
+    path = tmp_path / "broker.sqlite3"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('broker', '9999_later', '2030-01-01')"
+        )
+    assert refusal(tmp_path) == (
+        "DATABASE_URL: the tables were made by a newer version of Broker (broker.9999_later)."
+    )
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM django_migrations WHERE name = '9999_later'")
+        database.execute("DELETE FROM django_migrations WHERE app = 'contenttypes' AND name = '0001_initial'")
+    assert refusal(tmp_path).startswith("DATABASE_URL: the tables are half migrated")
