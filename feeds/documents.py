@@ -52,8 +52,8 @@ class Material:
         return bool(self.page.text.strip()) or any(document.text.strip() for document in self.documents)
 
 
-class NoDocumentReadable(Exception):
-    """There were documents, and none could be used. ``all_too_large`` tells which reason code it is."""
+class DocumentsFailed(Exception):
+    """A document could not be fetched, or none could be used. ``all_too_large`` tells which reason code it is."""
 
     def __init__(self, message: str, outcomes: list[dict[str, Any]], *, all_too_large: bool) -> None:
         super().__init__(message)
@@ -80,8 +80,7 @@ def fetched_material(
 ) -> Iterator[Material]:
     """Page and documents of an item; the files are gone when the block ends. ``between`` is called after each fetch.
 
-    Raises :class:`OutsideError` for a page or a document that cannot be fetched, :class:`NoDocumentReadable` when
-    all documents are too large or unreadable.
+    Raises :class:`OutsideError` for a page that cannot be fetched, :class:`DocumentsFailed` for its documents.
     """
     page = fetch_page(fetcher, url, max_characters=page_characters)
     between()
@@ -107,7 +106,7 @@ def fetched_material(
                 outcome |= {"state": "unreadable", "error": redact(str(error), 300)}
             except OutsideError as error:
                 outcome |= {"state": "not fetched", "error": redact(str(error), 300)}
-                raise
+                raise DocumentsFailed(f"{link.url}: {error}", outcomes, all_too_large=False) from error
             else:
                 outcome |= {"state": "read", "pages": read.pages}
                 documents.append(ReadDocument(link.url, link.title, size, read.pages, read.text, path))
@@ -116,7 +115,7 @@ def fetched_material(
         if tried and not documents:
             all_too_large = all(outcome["state"] == "too large" for outcome in tried)
             what = "all documents are over 50 MB" if all_too_large else "no document can be read"
-            raise NoDocumentReadable(what, outcomes, all_too_large=all_too_large)
+            raise DocumentsFailed(what, outcomes, all_too_large=all_too_large)
         yield Material(url, title, page, documents, outcomes)
     finally:
         shutil.rmtree(own, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""Every query of the pollers' choice, the dashboards, the status page and the metrics. No writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+
+from feeds.lifecycle import Reason, Status
+from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
+
+CHOICES = 8  # candidates looked at for one claim: as many workers can start at once without meeting twice
+
+
+def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
+    """Items to summarise and post, oldest publication first. A draft that may not be posted now is not due."""
+    due = Item.objects.filter(status=Status.PENDING, lease__isnull=True)
+    drafted = Q(post__state=Post.State.DRAFT)
+    due = due.exclude(drafted & Q(detail__feed__is_dry_run=True)) if is_mastodon_on else due.exclude(drafted)
+    return list(due.order_by("published_at", "pk").values_list("pk", flat=True)[:CHOICES])
+
+
+def screening_candidates(checked_until: datetime) -> list[int]:
+    """Items to screen that were last checked until then, the longest unchecked first."""
+    found: list[tuple[datetime, int]] = []
+    # One query per status: each walks its index and stops; together they would sort every waiting row.
+    for status in (Status.UNPROCESSED, Status.DEFERRED):
+        due = Item.objects.filter(status=status, lease__isnull=True, last_checked_at__lte=checked_until)
+        found += due.order_by("last_checked_at").values_list("last_checked_at", "pk")[:CHOICES]
+    return [pk for _, pk in sorted(found)[:CHOICES]]
+
+
+def due_feeds(urls: Sequence[str], now: datetime, *, is_forced: bool = False) -> QuerySet[Feed]:
+    """Enabled feeds: those that an admin added, and those of the setting while the setting still names them."""
+    due = Feed.objects.filter(Q(source=Feed.Source.ADMIN) | Q(url__in=urls), is_enabled=True)
+    if not is_forced:
+        due = due.filter(Q(next_fetch_at__isnull=True) | Q(next_fetch_at__lte=now))
+    return due.order_by(F("next_fetch_at").asc(nulls_first=True), "pk")
+
+
+def counts_by_status() -> dict[str, int]:
+    """Items by status word, every status named."""
+    found = dict(Item.objects.values_list("status").annotate(Count("pk")).order_by())
+    return {status.name.lower(): found.get(status.value, 0) for status in Status}
+
+
+def counts_by_reason() -> dict[str, int]:
+    """Deferred and given-up items by reason."""
+    found = dict(
+        Item.objects.filter(status__in=[Status.DEFERRED, Status.PROCESSED])
+        .values_list("reason")
+        .annotate(Count("pk"))
+        .order_by()
+    )
+    return {reason.name.lower(): found.get(reason.value, 0) for reason in Reason}
+
+
+def counts_by_post_state() -> dict[str, int]:
+    found = dict(Post.objects.values_list("state").annotate(Count("pk")).order_by())
+    return {state.value: found.get(state.value, 0) for state in Post.State}
+
+
+def failing_feeds() -> QuerySet[Feed]:
+    return Feed.objects.filter(is_enabled=True, failures__gt=0).order_by("-failures")
+
+
+def feeds_overview() -> QuerySet[Feed]:
+    return Feed.objects.order_by("-is_enabled", "pk")
+
+
+def recent_posts(limit: int = 20) -> list[Post]:
+    posted = Post.objects.filter(state=Post.State.POSTED).select_related("item")
+    return list(posted.order_by("-posted_at")[:limit])
+
+
+def recent_events(limit: int = 30) -> list[ItemEvent]:
+    return list(ItemEvent.objects.select_related("item").order_by("-pk")[:limit])
+
+
+def oldest_pending() -> Item | None:
+    return Item.objects.filter(status=Status.PENDING).order_by("published_at").first()
+
+
+def live_leases(now: datetime) -> list[ItemLease]:
+    return list(
+        ItemLease.objects.filter(expires_at__gt=now).select_related("item").order_by("claimed_at")[:50]
+    )
+
+
+def usage_since(now: datetime, days: int = 30) -> dict[str, Any]:
+    """Tokens and cost of what was summarised or screened lately."""
+    since = now - timedelta(days=days)
+    totals = ItemDetail.objects.filter(screened_at__gte=since).aggregate(
+        input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"), cost_usd=Sum("cost_usd")
+    )
+    return {
+        "input_tokens": totals["input_tokens"] or 0,
+        "output_tokens": totals["output_tokens"] or 0,
+        "cost_usd": totals["cost_usd"] or Decimal(0),
+    }
+
+
+def item_timeline(item_id: int) -> list[ItemEvent]:
+    return list(ItemEvent.objects.filter(item_id=item_id).order_by("pk"))
