@@ -70,6 +70,7 @@ def write_backup(
                 for stored in dump_keys(client, fresh):
                     writer.add(stored)
                 progress(writer.keys, max(total, writer.keys))
+            progress(writer.keys, writer.keys)
         return writer.keys
 
 

@@ -138,18 +138,28 @@ class KeyFacts:
         return name_of(self.key)
 
 
+# One call for many keys costs the client a tenth of three commands a key; a portion is small enough to
+# hold up the server's other callers for a millisecond or so only.
+LOOK_UP = """
+local found = {}
+for place, key in ipairs(KEYS) do
+  found[3 * place - 2] = redis.call('TYPE', key).ok
+  found[3 * place - 1] = redis.call('TTL', key)
+  found[3 * place] = redis.call('MEMORY', 'USAGE', key) or 0
+end
+return found
+"""
+LOOK_UP_KEYS = 200
+
+
 def look_up(client: redis.Redis, keys: list[bytes]) -> list[KeyFacts]:
-    """Type, time to live and memory of a batch in one round trip; what has expired since is left out."""
-    pipeline = client.pipeline(transaction=False)
-    for key in keys:
-        pipeline.type(key)
-        pipeline.ttl(key)
-        pipeline.memory_usage(key)
-    answers: list[Any] = pipeline.execute()
+    """Type, time to live and memory of a batch; what has expired since is left out."""
     found = []
-    for position, key in enumerate(keys):
-        kind, ttl, size = answers[3 * position : 3 * position + 3]
-        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-        if kind != "none":
-            found.append(KeyFacts(key, kind, ttl if ttl >= 0 else None, size or 0))
+    for start in range(0, len(keys), LOOK_UP_KEYS):
+        portion = keys[start : start + LOOK_UP_KEYS]
+        answers = cast("list[Any]", client.eval(LOOK_UP, len(portion), *portion))
+        for position, key in enumerate(portion):
+            kind, ttl, size = answers[3 * position : 3 * position + 3]
+            if kind != b"none":
+                found.append(KeyFacts(key, kind.decode(), ttl if ttl >= 0 else None, size))
     return found
