@@ -38,6 +38,12 @@ def screen(material: Material) -> Verdict:
     return Verdict("YES", f"「{topic}」に関する具体的な内容が公表されており、要約する価値があるため。")
 
 
+def _spoiler_verdict(material: Material) -> Verdict:
+    if _SCORE.search(material.whole):
+        return Verdict("NO", "得点や勝敗を示す記述があるため。")
+    return Verdict("YES", "試合の経過や結末に触れる記述がないため。")
+
+
 def plain_answer(material: Material) -> str:
     """The answer to a request without a schema."""
     sides = teams(material.whole)
@@ -48,9 +54,8 @@ def answer(schema: dict[str, Any], material: Material) -> str:
     """JSON that fits the schema (OpenAPI subset or JSON Schema)."""
     sides = teams(material.whole)
     source = preview(*sides) if sides else "\n".join([material.text, *(d.text for d in material.documents)])
-    writer = _Writer(
-        material, screen(material), source, schema.get("$defs") or schema.get("definitions") or {}
-    )
+    verdict = _spoiler_verdict(material) if sides else screen(material)
+    writer = _Writer(material, verdict, source, schema.get("$defs") or schema.get("definitions") or {})
     return json.dumps(writer.value(schema, "", 0), ensure_ascii=False)
 
 
@@ -183,7 +188,7 @@ class _Writer:
             first = (self.document.text.strip().splitlines() or [""])[0] if self.document else ""
             return first or self.material.title
         if re.search(r"author|issuer|publisher|department|organi[sz]ation|office", key):
-            found = re.search(r"[一-龥]{2,10}(?:局|課|室|審議会|委員会|研究会)", whole)
+            found = re.search(r"総務省|[一-龥]{2,8}(?:省|庁|審議会|委員会)", whole)
             return found[0] if found else "総務省"
         if "lang" in key:
             return "ja"

@@ -22,6 +22,7 @@ FULL_LINE, SHORTEST_SENTENCE = 36, 12  # characters
 _TAGGED = re.compile(r"<([A-Za-z_][\w-]*)[^<>]*>(.*?)</\1>", re.DOTALL)
 _FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 _RULE = re.compile(r"^\s*[-=]{3,}.*$", re.MULTILINE)
+_HEADING = re.compile(r"(?:第?\d+章?)[　 ].{0,24}。")
 _TITLE = re.compile(r"(?:タイトル|表題|件名|title)\s*[:：]\s*(.+)", re.IGNORECASE)
 _TEAMS = (
     re.compile(
@@ -130,7 +131,8 @@ def sentences(text: str) -> list[str]:
             lines.append(line)
         is_broken_off = len(line) >= FULL_LINE and line[-1] not in "。！？.!?"
     pieces = [piece for line in lines for piece in re.split(r"(?<=[。！？])|(?<=[.!?])\s+", line)]
-    found = [piece.strip() for piece in pieces if len(piece.strip()) >= SHORTEST_SENTENCE]
+    found = [piece.strip() for piece in pieces if not _HEADING.fullmatch(piece.strip())]
+    found = [piece for piece in found if len(piece) >= SHORTEST_SENTENCE]
     return [piece for piece in found if piece[-1] in "。！？.!?"] or found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 import feedparser
 import httpx
 import pytest
-from lxml import html
+from lxml import etree, html
 from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError, PyPdfError
 
@@ -140,9 +140,10 @@ def test_large_document_is_streamed_in_full(sandbox: SandboxHandle) -> None:
 
 def test_ten_thousand_entries(sandbox: SandboxHandle) -> None:
     sandbox.load("feed", {"bulk": 10_000})
-    found = entries(fetch(sandbox, "rss2.xml"))
-    assert len({entry.link for entry in found}) == 10_014
-    page = sandbox.client.get(next(entry.link for entry in found if entry.title.endswith("（9999）")))
+    # Not by feedparser, which takes seconds for it.
+    links = etree.fromstring(fetch(sandbox, "rss2.xml").content).xpath("//item/link/text()")
+    assert len(set(links)) == 10_014
+    page = sandbox.client.get(next(link for link in links if link.endswith("_00009999.html")))
     assert "統計表9999の" in main_content(page).text_content()
 
 

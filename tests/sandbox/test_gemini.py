@@ -121,7 +121,7 @@ def test_json_schema_is_honoured_as_well(gemini: genai.Client) -> None:
 
 
 def test_summary_is_made_from_an_uploaded_pdf(gemini: genai.Client) -> None:
-    pdf = make_pdf("競争環境の検証に関する報告書（案）", SENTENCES)
+    pdf = make_pdf("競争環境の検証に関する報告書（案）", ["1　検証の目的と対象の市場。", *SENTENCES])
     file = gemini.files.upload(
         file=io.BytesIO(pdf), config={"mime_type": "application/pdf", "display_name": "報告書"}
     )
