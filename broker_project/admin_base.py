@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
 
 ModelT = TypeVar("ModelT", bound=Model)
+if not TYPE_CHECKING:
+    # Only the type checker's ModelAdmin takes a model in brackets.
+    admin.ModelAdmin.__class_getitem__ = classmethod(lambda cls, model: cls)
 CONFIRM_FIELD = "confirmed"
 
 
