@@ -1,0 +1,41 @@
+"""What the clock starts: each poller is single-flight, calls a service and returns its counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from django.utils import timezone
+
+from broker_project.lib.errors import OutsideError
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
+from broker_project.pollers import Counts, PollOptions
+from tasks.models import Repository
+from tasks.services.repositories import repositories_to_poll
+from tasks.services.sync import sync_repository
+
+log = get_logger(__name__)
+
+
+def poll_issues(options: PollOptions) -> Counts:
+    """Sync every enabled repository. One that fails stops no other; if all fail, so does the run."""
+    now = timezone.now()
+    repositories = repositories_to_poll()
+    counts: Counter[str] = Counter(repositories=len(repositories), failed=0)
+    last_error: Exception | None = None
+    for repository in repositories:
+        problem = ""
+        try:
+            counts.update(sync_repository(repository, now, options.report, force_full=options.force))
+        except Exception as error:  # on record in the row; raised below if none went well
+            if not isinstance(error, OutsideError):
+                log.exception("sync failed", repository=repository.full_name)
+            problem = redact(f"{type(error).__name__}: {error}", 1000)
+            options.report(f"{repository.full_name}: {problem}")
+            counts["failed"] += 1
+            last_error = error
+        if repository.last_error != problem:
+            Repository.objects.filter(pk=repository.pk).update(last_error=problem)
+    if last_error is not None and counts["failed"] == len(repositories):
+        raise last_error
+    return dict(counts)

@@ -1,0 +1,359 @@
+"""One look at a repository on GitHub: issues, pull requests, review comments, labels that are owed.
+
+The poll is the truth and webhooks are a hint: whatever a webhook missed or got wrong, the next poll mends. A
+quiet repository costs two requests that answer 304, which GitHub does not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from django.conf import settings
+from django.utils import timezone
+
+from broker_project.lib.dynamic_config import RateLimit, read_rate_limit
+from broker_project.lib.errors import Missing, OutsideError, Rejected
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
+from tasks.client import GitHubClient, client_for
+from tasks.index import rebuild_if_needed, refresh_issues
+from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
+from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.services.events import make_event
+from tasks.services.labels import pay_labels, store_labels
+from tasks.services.repositories import configured_repository
+from tasks.services.reviews import digest_comments
+from tasks.services.snapshots import (
+    Changes,
+    Seen,
+    apply_issue,
+    apply_issues,
+    apply_pull,
+    apply_pulls,
+    close_vanished,
+)
+
+__all__ = [
+    "Budget",
+    "apply_issue",
+    "apply_pull",
+    "budget_for",
+    "configured_repository",
+    "current_budget",
+    "settle_labels",
+    "sync_repository",
+]
+
+log = get_logger(__name__)
+
+OVERLAP = timedelta(minutes=2)
+FULL_EVERY = timedelta(days=1)
+MAX_LOOKS = 50  # single looks at what a listing lacked, a run
+MAX_COMMENT_LOOKS = 50
+MAX_REVIEW_DONE = 30  # GitHub takes some 80 writes a minute from everybody together
+MAX_DEBTS = 50
+LOW_SHARE, SPENT_SHARE, LOW_REQUESTS = 0.10, 0.02, 100
+
+Report = Callable[[str], None]
+
+
+class Budget(Enum):
+    """What is left of GitHub's hourly requests: plenty; only for what agents wait for; nothing."""
+
+    PLENTY = "plenty"
+    LOW = "low"
+    SPENT = "spent"
+
+
+def budget_for(limit: RateLimit | None, now: datetime) -> Budget:
+    if limit is None or limit.reset_at <= now:
+        return Budget.PLENTY
+    if limit.remaining < limit.limit * SPENT_SHARE:
+        return Budget.SPENT
+    return Budget.LOW if limit.remaining < max(limit.limit * LOW_SHARE, LOW_REQUESTS) else Budget.PLENTY
+
+
+def current_budget(now: datetime) -> Budget:
+    return budget_for(read_rate_limit(), now)
+
+
+@dataclass
+class Run:
+    """One look at one repository, and what came of it so far."""
+
+    repository: Repository
+    client: GitHubClient
+    now: datetime
+    report: Report
+    counts: Counter[str] = field(default_factory=Counter)
+    dirty: set[int] = field(default_factory=set)  # to be refreshed in the index
+    newest_at: datetime | None = None  # GitHub's own time of the last change seen
+    oldest_held_at: datetime | None = None
+
+    def note(self, changes: Changes) -> None:
+        self.dirty |= changes.numbers
+        self.counts["opened"] += changes.opened
+        self.counts["closed"] += changes.closed
+        self.counts["changed"] += changes.changed
+
+
+def sync_repository(
+    repository: Repository, now: datetime, report: Report, *, force_full: bool = False
+) -> Counter[str]:
+    """Bring rows and index in line with GitHub. Raises the shared errors; what was applied until then stays.
+
+    With little of the rate budget left only what changed is asked for; with nothing left, nothing is.
+    """
+    budget = current_budget(now)
+    run = Run(repository, client_for(repository), now, report)
+    if budget is Budget.SPENT:
+        run.counts["waiting_for_rate_limit"] = 1
+        return run.counts
+    is_full = force_full or is_full_due(repository, now)
+    if budget is Budget.LOW:
+        run.counts["slowed_by_rate_limit"] = 1
+        is_full = False
+    try:
+        run.counts["labels_settled"] = settle_labels(repository, MAX_DEBTS)
+        sync_changed_issues(run)
+        if is_full:
+            sync_all_issues(run)
+        sync_pulls(run)
+        if budget is Budget.PLENTY:
+            look_at_comments(run)
+            mark_reviews_done(run)
+    finally:
+        # Committed rows must not stay unknown to the index because a later step failed.
+        refresh(run)
+    return run.counts
+
+
+def is_full_due(repository: Repository, now: datetime) -> bool:
+    last_at = repository.last_full_sync_at
+    return last_at is None or repository.synced_until_at is None or now - last_at >= FULL_EVERY
+
+
+def refresh(run: Run) -> None:
+    if rebuild_if_needed(run.repository, run.now):
+        return
+    if run.dirty:
+        run.counts["offered"] = refresh_issues(run.repository, sorted(run.dirty), run.now)
+
+
+# Issues
+
+
+def sync_changed_issues(run: Run) -> None:
+    """What changed since the last look. GitHub's own times decide, so that clocks may differ."""
+    repository = run.repository
+    if repository.synced_until_at is None:
+        return
+    since = repository.synced_until_at - OVERLAP
+    listing = run.client.list_issues(since=since, etag=repository.issues_etag)
+    if listing.is_unchanged:
+        run.counts["unchanged_issues"] = 1
+        return
+    for page in listing.pages:
+        # All of the window, changed or not: a run that was killed may have left the index behind the rows.
+        run.dirty |= read_page(run, page.items, page.asked_at)
+    etag = "" if run.oldest_held_at else listing.etag
+    save(repository, issues_etag=etag[:200], synced_until_at=watermark(run))
+
+
+def sync_all_issues(run: Run) -> None:
+    """Everything that is open: finds what left without a trace, and what a renamed label changed."""
+    repository = run.repository
+    known_mark = repository.last_full_sync_at
+    if (branch := run.client.default_branch()) != repository.default_branch:
+        save(repository, default_branch=branch[:250])
+    known = set(open_numbers(repository))
+    seen: set[int] = set()
+    for page in run.client.list_issues(since=None).pages:
+        seen |= read_page(run, page.items, page.asked_at)
+        run.report(f"{repository.full_name}: {len(seen)} open issues read")
+    missing = sorted(known - seen)
+    for number in missing[:MAX_LOOKS]:
+        look_at_issue(run, number)
+    save(repository, synced_until_at=watermark(run))
+    if len(missing) <= MAX_LOOKS:
+        # Guarded: a label that was renamed meanwhile has asked for one more.
+        unchanged = Repository.objects.filter(pk=repository.pk, last_full_sync_at=known_mark)
+        if unchanged.update(last_full_sync_at=run.now):
+            repository.last_full_sync_at = run.now
+    run.counts["full_listing"] = 1
+
+
+def open_numbers(repository: Repository) -> Collection[int]:
+    return Issue.objects.filter(repository=repository, is_open=True).values_list("number", flat=True)
+
+
+def read_page(run: Run, items: list[dict[str, object]], asked_at: datetime) -> set[int]:
+    """Apply one page; the numbers of its issues (not of pull requests)."""
+    changes = apply_issues(run.repository, items, Seen(run.now, asked_at=asked_at))
+    run.note(changes)
+    run.counts["issues"] += sum("pull_request" not in item for item in items)
+    for item in items:
+        changed_at = datetime.fromisoformat(str(item["updated_at"]))
+        run.newest_at = max(run.newest_at or changed_at, changed_at)
+        if item["number"] in changes.held:
+            run.oldest_held_at = min(run.oldest_held_at or changed_at, changed_at)
+    return {int(str(item["number"])) for item in items if "pull_request" not in item}
+
+
+def watermark(run: Run) -> datetime | None:
+    """Up to where all is known. What was held back for labels of our own is asked for again."""
+    newest_at = run.newest_at
+    known_at = run.repository.synced_until_at
+    if newest_at is not None and known_at is not None:
+        newest_at = max(newest_at, known_at)
+    if newest_at is not None and run.oldest_held_at is not None:
+        return min(newest_at, run.oldest_held_at)
+    return newest_at or known_at
+
+
+def look_at_issue(run: Run, number: int) -> None:
+    """A listing lacked it. It may have slipped by while pages were read, so nothing is closed unasked."""
+    asked_at = timezone.now()
+    try:
+        raw = run.client.get_issue(number)
+    except Missing:
+        run.dirty |= close_vanished(run.repository, number, run.now)
+        run.counts["closed"] += 1
+        return
+    run.note(apply_issues(run.repository, [raw], Seen(run.now, asked_at=asked_at)))
+
+
+# Pull requests
+
+
+def sync_pulls(run: Run) -> None:
+    repository = run.repository
+    listing = run.client.list_open_pulls(repository.pulls_etag)
+    if listing.is_unchanged:
+        run.counts["unchanged_pulls"] = 1
+        return
+    open_pulls = PullRequest.objects.filter(repository=repository, is_open=True)
+    known, seen, held = set(open_pulls.values_list("number", flat=True)), set(), False
+    for page in listing.pages:
+        changes = apply_pulls(repository, page.items, Seen(run.now, asked_at=page.asked_at))
+        run.note(changes)
+        held |= bool(changes.held)
+        seen |= {int(item["number"]) for item in page.items}
+    run.counts["pulls"] = len(seen)
+    missing = sorted(known - seen)
+    for number in missing[:MAX_LOOKS]:
+        look_at_pull(run, number)
+    is_all_known = not held and len(missing) <= MAX_LOOKS
+    save(repository, pulls_etag=listing.etag[:200] if is_all_known else "")
+
+
+def look_at_pull(run: Run, number: int) -> None:
+    asked_at = timezone.now()
+    try:
+        raw = run.client.get_pull(number)
+    except Missing:
+        run.dirty |= close_vanished(run.repository, number, run.now)
+        return
+    run.note(apply_pulls(run.repository, [raw], Seen(run.now, asked_at=asked_at)))
+
+
+def reviewed_pulls(repository: Repository) -> list[PullRequest]:
+    """Open pull requests that close an open issue labelled ``needs-review``."""
+    waiting = {
+        number
+        for number, labels in Issue.objects.filter(
+            repository=repository, is_open=True, review_detected_at__isnull=False
+        ).values_list("number", "labels")
+        if NEEDS_REVIEW in labels
+    }
+    if not waiting:
+        return []
+    pulls = PullRequest.objects.filter(repository=repository, is_open=True).order_by("number")
+    return [pull for pull in pulls if waiting & set(pull.closes)]
+
+
+def look_at_comments(run: Run) -> None:
+    """New review comments offer a finished review again; they are only asked for where something happened."""
+    stale = [
+        pull
+        for pull in reviewed_pulls(run.repository)
+        if pull.comments_seen_at is None or pull.updated_at > pull.comments_seen_at
+    ]
+    for pull in stale[:MAX_COMMENT_LOOKS]:
+        digest = digest_comments(run.client.pull_comments(pull.number))
+        store_digest(pull, digest)
+        run.dirty.update(pull.closes)
+        run.counts["comments_read"] += 1
+
+
+def store_digest(pull: PullRequest, digest: str) -> None:
+    PullRequest.objects.filter(pk=pull.pk).update(comments_digest=digest, comments_seen_at=pull.updated_at)
+
+
+def mark_reviews_done(run: Run) -> None:
+    """``review-done`` tells people that a pull request had its time; it has no say in the choice."""
+    limit_at = run.now - timedelta(minutes=settings.BROKER.review_timeout_minutes)
+    due = [
+        p for p in reviewed_pulls(run.repository) if p.opened_at < limit_at and REVIEW_DONE not in p.labels
+    ]
+    for pull in due[:MAX_REVIEW_DONE]:
+        try:
+            labels = run.client.add_labels(pull.number, [REVIEW_DONE])
+        except (Missing, Rejected) as error:
+            log.warning("review-done refused", pull=pull.number, error=str(error))
+            continue
+        store_labels(run.repository, pull.number, labels, run.now)
+        event = make_event(run.repository, pull.number, REVIEW_DONE, now=run.now, who="poll")
+        Event.objects.bulk_create([event])
+        run.counts["review_done"] += 1
+
+
+# Labels that are owed
+
+
+def settle_labels(repository: Repository, limit: int) -> int:
+    """Pay what ended assignments owe, oldest first. An outage stops it; the next run goes on."""
+    debts = Assignment.objects.filter(repository=repository, labels_due__isnull=False)
+    paid = 0
+    for assignment in debts.select_related("agent", "repository").order_by("id")[:limit]:
+        try:
+            pay_labels(client_for(repository), assignment)
+        except (Missing, Rejected) as error:
+            forgive(assignment, error)
+        except OutsideError as error:
+            log.warning("labels follow later", issue=assignment.number, error=str(error))
+            break
+        paid += 1
+    return paid
+
+
+def forgive(assignment: Assignment, error: OutsideError) -> None:
+    """GitHub will never take these labels: the issue is gone, or it refuses them. That goes on record."""
+    due = Assignment.objects.filter(pk=assignment.pk, labels_due__isnull=False)
+    if due.update(labels_due=None):
+        Event.objects.bulk_create(
+            [
+                make_event(
+                    assignment.repository,
+                    assignment.number,
+                    "labels given up",
+                    now=assignment.ended_at or assignment.created_at,
+                    who="poll",
+                    reason=redact(error.message, 300),
+                    assignment=assignment,
+                )
+            ]
+        )
+
+
+def save(repository: Repository, **values: object) -> None:
+    """Write what changed of a repository's row, and only that."""
+    changed = {name: value for name, value in values.items() if getattr(repository, name) != value}
+    if changed:
+        Repository.objects.filter(pk=repository.pk).update(**changed)
+        for name, value in changed.items():
+            setattr(repository, name, value)
