@@ -25,10 +25,17 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
 
 ModelT = TypeVar("ModelT", bound=Model)
-if not TYPE_CHECKING:
-    # Only the type checker's ModelAdmin takes a model in brackets.
-    admin.ModelAdmin.__class_getitem__ = classmethod(lambda cls, model: cls)
 CONFIRM_FIELD = "confirmed"
+
+if TYPE_CHECKING:
+    BaseAdmin = admin.ModelAdmin
+else:
+
+    class BaseAdmin(admin.ModelAdmin):
+        """``ModelAdmin`` is generic for the type checker only; this one can be subscripted at run time too."""
+
+        def __class_getitem__(cls, model: object) -> type:
+            return cls
 
 
 @dataclass
@@ -55,7 +62,7 @@ class ActionReport:
         return text
 
 
-class EvidenceAdmin(admin.ModelAdmin[ModelT]):
+class EvidenceAdmin(BaseAdmin[ModelT]):
     """Rows that the broker writes and people read. Only actions change them."""
 
     list_per_page = 50

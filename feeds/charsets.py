@@ -1,6 +1,6 @@
 """From bytes to text, by declaration and by the bytes themselves.
 
-"Shift_JIS" on Japanese sites means Microsoft's cp932: ①, ㈱ and ～ are not in the standard that the name denotes.
+"Shift_JIS" on Japanese sites means Microsoft's cp932: ①, ㈱ and ～ are not in the standard of that name.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import codecs
 import re
 from email.message import Message
 
-ALIASES = {
-    name: "cp932"
-    for name in ("shift_jis", "shift-jis", "sjis", "x-sjis", "ms_kanji", "windows-31j", "csshiftjis", "cp932")
-}
+ALIASES = dict.fromkeys(
+    ("shift_jis", "shift-jis", "sjis", "x-sjis", "ms_kanji", "windows-31j", "csshiftjis"), "cp932"
+)
 GUESSES = ("utf-8", "cp932", "euc_jp")
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -56,11 +55,13 @@ def _charset_of(content_type: str) -> str | None:
 
 
 def known_codec(name: str) -> str | None:
-    """Python's codec for a declared charset; None for unknown names and for those that are no text encoding."""
+    """Python's codec for a declared charset; None for unknown names and for what is no text encoding."""
     name = name.strip().lower()
     name = ALIASES.get(name, name)
     try:
         info = codecs.lookup(name)
     except LookupError:
         return None
-    return info.name if info._is_text_encoding and info.name not in ("idna", "punycode", "undefined") else None
+    return (
+        info.name if info._is_text_encoding and info.name not in ("idna", "punycode", "undefined") else None
+    )

@@ -33,7 +33,7 @@ class ReadDocument:
 
 @dataclass(frozen=True)
 class Material:
-    """All that there is to read about an item. ``outcomes`` says of each linked document what became of it."""
+    """All that there is to read about an item. ``outcomes`` says what became of each linked document."""
 
     url: str
     title: str
@@ -53,7 +53,7 @@ class Material:
 
 
 class DocumentsFailed(Exception):
-    """A document could not be fetched, or none could be used. ``all_too_large`` tells which reason code it is."""
+    """A document could not be fetched, or none could be used. ``all_too_large`` tells which reason it is."""
 
     def __init__(self, message: str, outcomes: list[dict[str, Any]], *, all_too_large: bool) -> None:
         super().__init__(message)
@@ -78,9 +78,9 @@ def fetched_material(
     max_documents: int,
     between: Callable[[], None] = lambda: None,
 ) -> Iterator[Material]:
-    """Page and documents of an item; the files are gone when the block ends. ``between`` is called after each fetch.
+    """Page and documents of an item; its files go when the block ends. ``between`` runs after each fetch.
 
-    Raises :class:`OutsideError` for a page that cannot be fetched, :class:`DocumentsFailed` for its documents.
+    Raises :class:`OutsideError` for a page that cannot be had, :class:`DocumentsFailed` for its documents.
     """
     page = fetch_page(fetcher, url, max_characters=page_characters)
     between()

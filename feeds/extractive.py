@@ -1,4 +1,4 @@
-"""A summary without any model: the weightiest sentences of the text, Japanese or English, in their own order. Pure."""
+"""A summary without any model: the weightiest sentences, Japanese or English, in their own order. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,50 @@ from collections import Counter
 _SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?])\s+(?=[A-Z\"“(])|\n")
 _TERMS = re.compile(r"[一-龥々]{2,}|[ァ-ヶー]{2,}|[A-Za-z][A-Za-z0-9'-]{2,}|\d[\d,.]*")
 _COMMON = frozenset(
-    "the and for that with this from are was were will has have had not but its their they which been can may also "
-    "such into about more than other over under between these those would should could our your his her".split()
+    {
+        "the",
+        "and",
+        "for",
+        "that",
+        "with",
+        "this",
+        "from",
+        "are",
+        "was",
+        "were",
+        "will",
+        "has",
+        "have",
+        "had",
+        "not",
+        "but",
+        "its",
+        "their",
+        "they",
+        "which",
+        "been",
+        "can",
+        "may",
+        "also",
+        "such",
+        "into",
+        "about",
+        "more",
+        "than",
+        "other",
+        "over",
+        "under",
+        "between",
+        "these",
+        "those",
+        "would",
+        "should",
+        "could",
+        "our",
+        "your",
+        "his",
+        "her",
+    }
 )
 SHORTEST, LONGEST = 12, 400
 FULL_LINE = 30

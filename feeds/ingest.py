@@ -39,7 +39,7 @@ class FetchOutcome:
 
 
 def sync_feeds(urls: Sequence[str]) -> int:
-    """A row for every address of the setting. Rows are never removed here; see :func:`feeds.selectors.due_feeds`."""
+    """A row for every address of the setting. None is removed; :func:`feeds.selectors.due_feeds` chooses."""
     known = set(Feed.objects.filter(url__in=urls).values_list("url", flat=True))
     new = [Feed(url=url, source=Feed.Source.SETTING) for url in urls if url not in known]
     Feed.objects.bulk_create(new, ignore_conflicts=True)
@@ -63,7 +63,7 @@ def fetch_feed(feed: Feed, fetcher: Fetcher, now: datetime) -> FetchOutcome:
         added = add_items(feed, parsed.entries, now)
     except (OutsideError, NotAFeed) as error:
         return _save_failure(feed, error, now)
-    except Exception as error:  # noqa: BLE001 - one feed's surprise must not keep the others from being fetched
+    except Exception as error:  # one feed's surprise must not keep the others from being fetched
         log.exception("feed not processed", feed=feed.pk)
         return _save_failure(feed, error, now)
     # The validators are stored only with the items they vouch for.
@@ -105,7 +105,7 @@ def add_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
     """Insert what is not known yet; a known address changes nothing. Returns how many are new."""
     added = 0
     rest = iter(entries)
-    # In batches with a transaction each: a feed of ten thousand must not keep other writers waiting for seconds.
+    # A transaction for each batch: a feed of ten thousand must not keep other writers waiting for seconds.
     while batch := list(islice(rest, BATCH)):
         urls = [entry.url for entry in batch]
         known = set(Item.objects.filter(url__in=urls).values_list("url", flat=True))

@@ -11,8 +11,8 @@
     DRAFTED              unchanged   unchanged          —
     POSTED               3 processed 0 none             —
 
-Whatever counts and thereby exceeds the limit ends in 3 processed, reason 6. ``last_checked_at`` moves with every
-happening.
+Whatever counts and thereby exceeds the limit ends in 3 processed, reason 6. ``last_checked_at`` moves with
+every happening.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def after(state: ItemState, happening: Happening, *, now: datetime, max_retries:
 
 
 def can_retry(status: Status, reason: Reason | None) -> bool:
-    """Back to the beginning: what waits, and what was given up. Posted, skipped and pending items are left alone."""
+    """Back to the beginning: what waits, and what was given up. Posted, skipped, pending: left alone."""
     return status in WAITING or (status is Status.PROCESSED and reason is Reason.RETRY_LIMIT_EXCEEDED)
 
 

@@ -74,7 +74,7 @@ class Item(models.Model):
         verbose_name = _("item")
         verbose_name_plural = _("items")
         constraints = [
-            # An expression, since a constraint on the field itself would be an index without this name on SQLite.
+            # An expression: a constraint on the field itself would be an index without this name on SQLite.
             models.UniqueConstraint(models.F("url"), name="idx_items_url"),
         ]
         indexes = [
@@ -133,7 +133,7 @@ class ItemDetail(models.Model):
 
 
 class ItemLease(models.Model):
-    """Who works on an item. The row is the claim; it is gone when the work is done. ``token`` fences completion."""
+    """Who works on an item. The row is the claim, gone when the work is done; ``token`` fences completion."""
 
     item = models.OneToOneField(Item, models.CASCADE, primary_key=True, related_name="lease")
     token = models.CharField(_("token"), max_length=32)

@@ -26,13 +26,42 @@ NOT_CONTENT = (
     "svg",
 )
 BLOCKS = frozenset(
-    "address article blockquote br caption dd div dl dt figure h1 h2 h3 h4 h5 h6 hr li main ol p pre section table "
-    "tbody td th thead tr ul".split()
+    {
+        "address",
+        "article",
+        "blockquote",
+        "br",
+        "caption",
+        "dd",
+        "div",
+        "dl",
+        "dt",
+        "figure",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "li",
+        "main",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "table",
+        "tbody",
+        "td",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+    }
 )
 _CONTENTS_BODY = (
     "//*[@id='contentsBody' or contains(concat(' ', normalize-space(@class), ' '), ' contentsBody ')]"
 )
-_EMPTY_LINES = re.compile(r"\n\s*\n+")
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 
 
@@ -50,7 +79,7 @@ class Page:
 
 
 def read_page(body: bytes, *, url: str, content_type: str = "", max_characters: int = 20_000) -> Page:
-    """The main content of a page: ``contentsBody`` where there is one, else the body without scripts and menus."""
+    """The main content of a page: ``contentsBody`` where there is one, else the body without menus."""
     text = _XML_DECLARATION.sub("", decode(body, content_type).replace("\x00", ""), count=1)
     root = parsed_html(text)
     if root is None:
@@ -105,7 +134,7 @@ def text_of(content: lxml.html.HtmlElement) -> str:
         if event == "end" and element.tail and element is not content:
             parts.append(element.tail.replace("\n", " "))
     lines = (re.sub(r"[^\S\n]+", " ", line).strip() for line in "".join(parts).split("\n"))
-    return _EMPTY_LINES.sub("\n", "\n".join(line for line in lines if line)).strip()
+    return "\n".join(line for line in lines if line)
 
 
 def pdf_links(content: lxml.html.HtmlElement, base: str) -> list[DocumentLink]:

@@ -47,7 +47,7 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
     """Every usable entry once, in the feed's order. Raises :class:`NotAFeed`."""
     text = _XML_DECLARATION.sub("", decode(body, content_type), count=1)
     text = _DOCTYPE.sub("", text, count=1)
-    # Without the two switches feedparser spends most of its time on the HTML of descriptions that nobody reads.
+    # Without the two switches feedparser spends its time on the HTML of descriptions that nobody reads.
     parsed = feedparser.parse(
         io.BytesIO(text.encode("utf-8", "replace")),
         response_headers={"content-type": "application/xml; charset=utf-8"},

@@ -1,7 +1,7 @@
 """Read a PDF in a process of its own: ``python -m feeds.pdf_reader PATH CHARACTERS`` prints one JSON object.
 
-A PDF is a program of sorts: one of a few kilobytes can ask for gigabytes or run for hours. Here the damage ends with
-the process. :func:`read_pdf` is what callers use.
+A PDF is a program of sorts: one of a few kilobytes can ask for gigabytes or run for hours. Here the damage
+ends with the process. :func:`read_pdf` is what callers use.
 """
 
 from __future__ import annotations

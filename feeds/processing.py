@@ -1,8 +1,8 @@
 """One step of an item's way: screen it, or summarise and post it.
 
-All slow work (pages, Gemini, Mastodon) is done outside transactions, with the lease renewed before each piece of it.
-Every way out of a step ends the claim with a happening of :mod:`feeds.lifecycle`; only a lost lease does not, since
-then the item is somebody else's.
+All slow work (pages, Gemini, Mastodon) is done outside transactions, with the lease renewed before each piece
+of it. Every way out of a step ends the claim with a happening of :mod:`feeds.lifecycle`; only a lost lease
+does not, since then the item is somebody else's.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _ended(claim: Claim, tools: Tools, step: Callable[[Claim, Tools], Ending]) -
             ending = step(claim, tools)
         except LeaseLost:
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours counts like a crash, at once and with its name
+        except Exception as error:  # a fault of ours counts like a crash, at once and by its name
             log.exception("step failed", item=claim.item.pk)
             ending = Ending(Happening.CRASHED, f"{type(error).__name__}: {error}")
         item = services.complete_claim(
@@ -130,9 +130,7 @@ def _screen(claim: Claim, tools: Tools) -> Ending:
     except OutsideError as error:
         return Ending(Happening.FETCH_FAILED, f"page not fetched: {error}")
     services.renew_claim(claim, tools.clock())
-    documents = [
-        {"url": link.url, "title": link.title, "state": "linked"} for link in page.documents
-    ]
+    documents = [{"url": link.url, "title": link.title, "state": "linked"} for link in page.documents]
     detail = services.screening_detail(page.text, documents, tools.clock())
     if not page.text.strip() and not page.documents:
         detail |= {"verdict": ItemDetail.Verdict.WAIT, "verdict_reason": "本文も文書もないため。"}
@@ -142,9 +140,7 @@ def _screen(claim: Claim, tools: Tools) -> Ending:
     except OutsideError as error:
         return Ending(Happening.API_FAILED, f"screening failed: {error}", detail)
     detail |= services.verdict_detail(screened)
-    return Ending(
-        Happening(screened.verdict.lower()), f"{screened.usage.model}: {screened.reason}", detail
-    )
+    return Ending(Happening(screened.verdict.lower()), f"{screened.usage.model}: {screened.reason}", detail)
 
 
 # Summary and post
@@ -197,9 +193,7 @@ def _ensure_summary(claim: Claim, tools: Tools) -> Ending | None:
                 summarised = tools.summariser.summarise(material)
             except OutsideError as error:
                 return Ending(Happening.API_FAILED, f"summary failed: {error}")
-            services.save_summary(
-                claim, summarised, material.page.text, material.outcomes, tools.clock()
-            )
+            services.save_summary(claim, summarised, material.page.text, material.outcomes, tools.clock())
     except DocumentsFailed as error:
         happening = Happening.ALL_TOO_LARGE if error.all_too_large else Happening.FETCH_FAILED
         return Ending(happening, str(error), {"documents": error.outcomes})

@@ -16,7 +16,7 @@ CHOICES = 8  # candidates looked at for one claim: as many workers can start at 
 
 
 def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
-    """Items to summarise and post, oldest publication first. A draft that may not be posted now is not due."""
+    """Items to summarise and post, oldest publication first. A draft that may not go out now is not due."""
     due = Item.objects.filter(status=Status.PENDING, lease__isnull=True)
     drafted = Q(post__state=Post.State.DRAFT)
     due = due.exclude(drafted & Q(detail__feed__is_dry_run=True)) if is_mastodon_on else due.exclude(drafted)
@@ -34,7 +34,7 @@ def screening_candidates(checked_until: datetime) -> list[int]:
 
 
 def due_feeds(urls: Sequence[str], now: datetime, *, is_forced: bool = False) -> QuerySet[Feed]:
-    """Enabled feeds: those that an admin added, and those of the setting while the setting still names them."""
+    """Enabled feeds: those that an admin added, and those of the setting while it still names them."""
     due = Feed.objects.filter(Q(source=Feed.Source.ADMIN) | Q(url__in=urls), is_enabled=True)
     if not is_forced:
         due = due.filter(Q(next_fetch_at__isnull=True) | Q(next_fetch_at__lte=now))

@@ -1,7 +1,8 @@
 """What changes an item: claims with a lease, fenced completion, one event per change.
 
-A claim is a row in ``ItemLease``; whoever inserted it has the item until the row is gone. Every later write checks that
-the row is still the same claim, so a worker that was too slow is refused (:class:`LeaseLost`) and changes nothing.
+A claim is a row in ``ItemLease``; whoever inserted it has the item until the row is gone. Every later write
+checks that the row is still the same claim, so a worker that was too slow is refused (:class:`LeaseLost`) and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Claim:
 
 
 def claim_item(item_id: int, statuses: Collection[Status], who: str, now: datetime) -> Claim | None:
-    """Claim one item if it is in one of the statuses and nobody has it. None is normal: somebody was first."""
+    """Claim one item if it is in one of the statuses and free. None is normal: somebody was first."""
     token = secrets.token_hex(16)
     lease = ItemLease(
         item_id=item_id, token=token, claimed_by=who[:150], claimed_at=now, expires_at=_expiry(now)
@@ -155,7 +156,8 @@ def sweep_stale_leases(now: datetime) -> int:
             item = Item.objects.filter(pk=lease.pk, status__in=list(OPEN)).first()
             if item is None:
                 continue
-            why = f"{lease.claimed_by} did not finish; claimed at {lease.claimed_at.isoformat(timespec='seconds')}"
+            since = lease.claimed_at.isoformat(timespec="seconds")
+            why = f"{lease.claimed_by} did not finish; claimed at {since}"
             _apply(item, Happening.CRASHED, why=why, who="sweep", now=now)
             swept += 1
     return swept
@@ -206,7 +208,7 @@ def save_summary(
 
 
 def save_draft(claim: Claim, text: str, now: datetime) -> Post:
-    """The post's text under a key. A draft was never sent, so its text may still change; what was sent stays."""
+    """The post's text under a key. A draft was never sent, so it may still change; what was sent stays."""
     with held(claim, now):
         post, is_new = Post.objects.get_or_create(
             item_id=claim.item.pk,
@@ -253,7 +255,7 @@ def _open_item(item_id: int) -> Item | Refusal:
 
 
 def retry_item(item_id: int, who: str, now: datetime) -> Refusal | None:
-    """Back to the beginning: status 0, counter 0, no summary. A post that may exist is kept, to be looked for."""
+    """Back to the beginning: status 0, counter 0, no summary. A post that may exist stays on record."""
     with transaction.atomic():
         item = _open_item(item_id)
         if isinstance(item, Refusal):

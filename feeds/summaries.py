@@ -1,7 +1,7 @@
 """Screening and summarising behind one small interface: Gemini, or the offline extractor.
 
-Another model service is another class with ``screen`` and ``summarise``. Everything read from pages and documents is
-somebody else's text: it goes to the model as fenced data, and what comes back is checked before it is used.
+Another model service is another class with ``screen`` and ``summarise``. Everything read from pages and
+documents is somebody else's text: it goes to the model as fenced data, and what comes back is checked.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ class OfflineSummariser:
         body = "\n".join(text for text in texts if text.strip())
         summary = extract(body, self.options.summary_characters, material.title)
         summary = tidy(without_mentions(LINK.sub("", summary)))
-        return Summarised(
-            summary or material.title, ItemDetail.SummarySource.OFFLINE, Usage(self.MODEL)
-        )
+        return Summarised(summary or material.title, ItemDetail.SummarySource.OFFLINE, Usage(self.MODEL))
 
 
 def choose_summariser(gemini: Gemini, options: FeedSettings) -> Summariser:
@@ -199,7 +197,7 @@ def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
 
 
 def checked_summary(text: str, source: str, characters: int) -> str:
-    """The model's final summary, fit to be posted. Raises :class:`BadAnswer` if it is not what was asked for."""
+    """The model's final summary, fit to be posted. Raises :class:`BadAnswer` if it is not as asked."""
     if MENTION.search(text) or LINK.search(text):
         text = without_mentions(without_foreign_links(text, source))
     text = tidy("".join(char if char.isprintable() or char == "\n" else " " for char in text))

@@ -1,7 +1,8 @@
 """Gemini through google-genai: one call in, one validated object out.
 
 Screening and summaries of feeds and the guides of fixtures all go through :meth:`Gemini.generate`. Google's
-own retries are off; ours follow the shared policy, and only errors of :mod:`broker_project.lib.errors` come out.
+own retries are off; ours follow the shared policy, and only errors of :mod:`broker_project.lib.errors` come
+out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetching what strangers serve: feeds, pages, documents.
 
-A :class:`Fetcher` bounds everything that the far side decides: the time in all, the bytes after decompression (while
-they arrive, not afterwards), the number of redirects, and the addresses connected to. Only errors of
+A :class:`Fetcher` bounds everything that the far side decides: the time in all, the bytes after decompression
+(while they arrive, not afterwards), the number of redirects, and the addresses connected to. Only errors of
 :mod:`broker_project.lib.errors` come out of it.
 """
 
@@ -171,7 +171,7 @@ def limited(response: httpx.Response, max_bytes: int) -> Iterator[bytes]:
 
 
 def decoded(response: httpx.Response, host: str, encoding: str) -> Iterator[bytes]:
-    """httpx would decompress a whole network read at once, and one layer over another: a thousandfold each."""
+    """httpx would decompress a whole network read at once, and layer over layer: a thousandfold each."""
     if encoding in ("", "identity"):
         yield from response.iter_raw()
         return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import mastodon
@@ -52,7 +52,7 @@ class PostedStatus:
 
 
 class LimitedSession(requests.Session):
-    """A session with a total time limit and a cap on the answer; requests itself limits only each single read."""
+    """A session with a total time limit and a cap on the answer; requests limits only each single read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,15 +108,12 @@ class MastodonAccount:
         return self._call(call)
 
     def find_post(self, link: str, since: datetime) -> PostedStatus | None:
-        """Our own post that carries ``link``, if one was made since then. Looks through the newest 400 posts."""
+        """Our own post that carries ``link``, if one was made since then, among the newest 400."""
         account_id = self._read(self._api.account_verify_credentials)["id"]
         oldest = since - CLOCK_SKEW
         max_id: Any = None
         for _page in range(MAX_PAGES):
-            before = max_id
-            page = self._read(
-                lambda before=before: self._api.account_statuses(account_id, limit=PAGE_SIZE, max_id=before)
-            )
+            page = self._read(partial(self._api.account_statuses, account_id, limit=PAGE_SIZE, max_id=max_id))
             for status in page:
                 if status["created_at"] < oldest:
                     return None

@@ -1,0 +1,342 @@
+"""Feeds in the admin: evidence is read-only, actions call services and report what really changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+
+from broker_project.admin_base import ActionReport, BaseAdmin, EvidenceAdmin, confirmed_action
+from broker_project.lib.http import Fetcher
+from feeds import selectors, services
+from feeds.ingest import fetch_feed, pause_feed, resume_feed
+from feeds.lifecycle import WAITING, Status
+from feeds.models import Feed, FeedSettings, Item, ItemDetail, Post
+from feeds.processing import (
+    DEFAULT_LIMITS,
+    StepResult,
+    Tools,
+    make_tools,
+    post_text,
+    screen_item,
+    summarise_item,
+)
+
+COUNTED_ROWS = 10_000
+ACTION_SECONDS = 60.0  # an action that calls outside systems stops starting new rows after this
+MAX_SUMMARY_LENGTH = 4000
+
+
+class LimitedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts no further than anybody pages: a full count of a million rows takes seconds."""
+
+    @cached_property
+    def count(self) -> int:
+        rows = self.object_list
+        if isinstance(rows, QuerySet):
+            return rows.order_by()[:COUNTED_ROWS].count()
+        return len(rows)
+
+
+@admin.register(Item)
+class ItemAdmin(EvidenceAdmin[Item]):
+    list_display = [
+        "shown_title",
+        "status",
+        "reason",
+        "retry_count",
+        "feed",
+        "published_at",
+        "last_checked_at",
+        "post_link",
+    ]
+    list_display_links = ["shown_title"]
+    list_filter = ["status", "reason", "detail__feed", "published_at"]
+    list_select_related = ["detail__feed", "post"]
+    search_fields = ["title", "url"]
+    search_help_text = _("Title or address")
+    ordering = ["-pk"]
+    sortable_by = ["shown_title", "published_at", "last_checked_at", "retry_count"]
+    show_facets = admin.ShowFacets.NEVER
+    paginator = LimitedPaginator
+    actions = ["retry", "screen_now", "summarise_now", "skip"]
+    fields = [
+        "url_link",
+        "title",
+        "published_at",
+        "status",
+        "reason",
+        "retry_count",
+        "created_at",
+        "last_checked_at",
+    ]
+    readonly_fields = ["url_link"]
+
+    @admin.display(description=_("title"), ordering="pk")
+    def shown_title(self, item: Item) -> str:
+        return item.title if len(item.title) <= 80 else item.title[:79] + "…"
+
+    @admin.display(description=_("feed"))
+    def feed(self, item: Item) -> Feed | None:
+        detail = _detail_of(item)
+        return detail.feed if detail else None
+
+    @admin.display(description=_("post"))
+    def post_link(self, item: Item) -> str | SafeString:
+        post = _post_of(item)
+        if post is None:
+            return ""
+        if post.state == Post.State.POSTED and post.url.startswith(("http://", "https://")):
+            return format_html('<a href="{}" rel="noopener noreferrer">{}</a>', post.url, _("posted"))
+        return str(Post.State(post.state).label)
+
+    @admin.display(description=_("address"))
+    def url_link(self, item: Item) -> str | SafeString:
+        if item.url.startswith(("http://", "https://")):
+            return format_html('<a href="{0}" rel="noopener noreferrer">{0}</a>', item.url)
+        return item.url
+
+    # Actions
+
+    @confirmed_action(
+        description=_("Retry: back to unprocessed, counter to 0"),
+        warning=_("Summaries that were not posted are thrown away."),
+    )
+    def retry(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
+        return _for_each(
+            queryset, _("set to retry"), lambda pk: services.retry_item(pk, _who(request), timezone.now())
+        )
+
+    @confirmed_action(description=_("Skip: never to be posted"))
+    def skip(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
+        return _for_each(
+            queryset, _("skipped"), lambda pk: services.skip_item(pk, _who(request), timezone.now())
+        )
+
+    @confirmed_action(
+        description=_("Screen now"), warning=_("Every item is fetched and judged while you wait.")
+    )
+    def screen_now(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
+        return _run_steps(queryset, _("screened"), _who(request), list(WAITING), screen_item)
+
+    @confirmed_action(
+        description=_("Summarise and post now"),
+        warning=_("Every item is summarised and posted while you wait."),
+    )
+    def summarise_now(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
+        return _run_steps(queryset, _("summarised"), _who(request), [Status.PENDING], summarise_item)
+
+    # Pages
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(require_POST(self.save_summary))
+        own = path("<int:item_id>/summary/", view, name="feeds_item_summary")
+        return [own, *super().get_urls()]
+
+    def save_summary(self, request: HttpRequest, item_id: int) -> HttpResponse:
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        item = get_object_or_404(Item, pk=item_id)
+        text = request.POST.get("summary", "")
+        if len(text) > MAX_SUMMARY_LENGTH:
+            self.message_user(request, gettext("The summary is too long."), messages.ERROR)
+        elif refusal := services.edit_summary(item.pk, text, _who(request), timezone.now()):
+            why = gettext("The summary was left alone (%(why)s).") % {"why": refusal.why}
+            self.message_user(request, why, messages.WARNING)
+        else:
+            self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:feeds_item_change", args=[item.pk]))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        counts = selectors.counts_by_status()
+        tabs = [(status.value, status.label, counts[status.name.lower()]) for status in Status]
+        return super().changelist_view(request, {**(extra_context or {}), "status_tabs": tabs})
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        item = self.get_object(request, object_id)
+        context = {**(extra_context or {})}
+        if item is not None:
+            detail, post = _detail_of(item), _post_of(item)
+            is_editable = item.status != Status.PROCESSED and (post is None or post.state == Post.State.DRAFT)
+            preview = ""
+            if post is not None:
+                preview = post.text
+            elif detail is not None and detail.summary:
+                preview = post_text(item, FeedSettings.current(), DEFAULT_LIMITS)
+            context |= {
+                "item": item,
+                "detail": detail,
+                "post": post,
+                "post_preview": preview,
+                "timeline": selectors.item_timeline(item.pk),
+                "can_edit_summary": is_editable and self.has_operate_permission(request),
+                "max_summary_length": MAX_SUMMARY_LENGTH,
+                "lease": getattr(item, "lease", None),
+            }
+        return super().change_view(request, object_id, form_url, context)
+
+
+def _detail_of(item: Item) -> ItemDetail | None:
+    return getattr(item, "detail", None)
+
+
+def _post_of(item: Item) -> Post | None:
+    return getattr(item, "post", None)
+
+
+def _who(request: HttpRequest) -> str:
+    return request.user.get_username()
+
+
+def _for_each(
+    queryset: QuerySet[Item], done: Any, service: Callable[[int], services.Refusal | None]
+) -> ActionReport:
+    report = ActionReport(done)
+    for pk in list(queryset.values_list("pk", flat=True)):
+        refusal = service(pk)
+        if refusal is None:
+            report.changed += 1
+        else:
+            report.leave(refusal.why)
+    return report
+
+
+def _run_steps(
+    queryset: QuerySet[Item],
+    done: Any,
+    who: str,
+    statuses: list[Status],
+    step: Callable[[int, Tools], StepResult | None],
+) -> ActionReport:
+    """A step for each chosen row in the right status, until the time is up."""
+    report = ActionReport(done)
+    deadline = time.monotonic() + ACTION_SECONDS
+    tools = make_tools(who)
+    with tools.fetcher:
+        for pk, status in list(queryset.values_list("pk", "status")):
+            if status not in statuses:
+                report.leave(Status(status).label)
+            elif time.monotonic() > deadline:
+                report.leave(_("no time left, choose it again"))
+            elif (result := step(pk, tools)) is None or result.happening is None:
+                report.leave(_("being worked on"))
+            else:
+                report.changed += 1
+    return report
+
+
+@admin.register(Feed)
+class FeedAdmin(BaseAdmin[Feed]):
+    READ_ONLY: ClassVar[list[str]] = [
+        "source",
+        "last_fetch_at",
+        "next_fetch_at",
+        "failures",
+        "last_error",
+        "last_added",
+        "last_skipped",
+        "etag",
+        "last_modified",
+        "created_at",
+    ]
+    list_display = [
+        "__str__",
+        "url",
+        "is_enabled",
+        "is_dry_run",
+        "source",
+        "last_fetch_at",
+        "next_fetch_at",
+        "failures",
+        "last_added",
+    ]
+    list_filter = ["is_enabled", "is_dry_run", "source"]
+    search_fields = ["title", "url"]
+    actions = ["fetch_now", "pause", "resume"]
+    fields = ["url", "title", "is_enabled", "is_dry_run", *READ_ONLY]
+    readonly_fields = READ_ONLY
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
+        # Another address would be another feed; its items would belong to neither.
+        return [*self.READ_ONLY, "url"] if obj else self.READ_ONLY
+
+    @confirmed_action(description=_("Fetch now"), permission="change")
+    def fetch_now(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
+        report = ActionReport(_("fetched"))
+        deadline = time.monotonic() + ACTION_SECONDS
+        with Fetcher(settings.BROKER.allowed_private_hosts) as fetcher:
+            for feed in list(queryset):
+                if not feed.is_enabled:
+                    report.leave(_("paused"))
+                elif time.monotonic() > deadline:
+                    report.leave(_("no time left, choose it again"))
+                elif error := fetch_feed(feed, fetcher, timezone.now()).error:
+                    report.leave(error[:200])
+                else:
+                    report.changed += 1
+        return report
+
+    @confirmed_action(description=_("Pause"), permission="change")
+    def pause(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
+        report = ActionReport(_("paused"))
+        for pk in list(queryset.values_list("pk", flat=True)):
+            if pause_feed(pk):
+                report.changed += 1
+            else:
+                report.leave(_("paused already"))
+        return report
+
+    @confirmed_action(description=_("Resume"), permission="change")
+    def resume(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
+        report = ActionReport(_("resumed"))
+        for pk in list(queryset.values_list("pk", flat=True)):
+            if resume_feed(pk, timezone.now()):
+                report.changed += 1
+            else:
+                report.leave(_("not paused"))
+        return report
+
+
+@admin.register(FeedSettings)
+class FeedSettingsAdmin(BaseAdmin[FeedSettings]):
+    readonly_fields = ["changed_at"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: FeedSettings | None = None) -> bool:
+        return False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """There is one row: its page is the list. It is made when somebody first looks."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        if not FeedSettings.objects.exists():
+            FeedSettings().save()
+        return HttpResponseRedirect(reverse("admin:feeds_feedsettings_change", args=[1]))
