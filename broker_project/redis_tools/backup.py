@@ -23,12 +23,12 @@ from broker_project.redis_tools.backup_file import (
     read_keys,
 )
 from broker_project.redis_tools.scanning import (
+    Walk,
     all_keyspaces,
     explain,
     name_of,
     owner_of,
     printable,
-    scan_keys,
 )
 
 T = TypeVar("T")
@@ -58,11 +58,11 @@ def write_backup(
     """
     lock = keyspace().key(k.LOCK_BACKUP, name=name)
     with held_lock(redis_client(), lock, new_owner(f"backup:{os.getpid()}"), LOCK_SECONDS):
-        total = sum(len(batch) for batch in scan_keys(client, pattern))
+        total = sum(len(batch) for batch in Walk(client, pattern))
         seen: set[bytes] = set()  # SCAN may bring a key twice
         with new_backup(path) as writer:
             writer.heading(heading(client))
-            for batch in scan_keys(client, pattern):
+            for batch in Walk(client, pattern):
                 fresh = [
                     key for key in batch if key not in seen and explain(name_of(key)) is not k.LOCK_BACKUP
                 ]

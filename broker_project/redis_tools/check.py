@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import redis
+from django.utils.translation import gettext_noop
 
 from broker_project.lib.dynamic_config import SETTINGS, parse_rate_limit
 from broker_project.lib.keyspace import CONFIG, CONFIG_GITHUB_RATELIMIT, MEBIBYTE, Keyspace, KeySpec, Kind
-from broker_project.redis_tools.scanning import KeyFacts, look_up, owner_of, scan_keys
+from broker_project.redis_tools.scanning import KeyFacts, Walk, look_up, owner_of
+from broker_project.redis_tools.sentences import Sentence
 from broker_project.redis_tools.ttl_rules import ttl_problem
 
 KEPT_FINDINGS = 1000
@@ -22,19 +24,19 @@ READ_BYTES = 8 * MEBIBYTE
 
 
 class Problem(StrEnum):
-    UNKNOWN = "unknown key"
-    TYPE = "wrong type"
-    TTL = "wrong time to live"
-    JSON = "not JSON"
-    SIZE = "too large"
-    VALUE = "bad value"
+    UNKNOWN = gettext_noop("unknown key")
+    TYPE = gettext_noop("wrong type")
+    TTL = gettext_noop("wrong time to live")
+    JSON = gettext_noop("not JSON")
+    SIZE = gettext_noop("too large")
+    VALUE = gettext_noop("bad value")
 
 
 @dataclass(frozen=True)
 class Finding:
     problem: Problem
     key: str
-    detail: str
+    detail: Sentence
 
 
 @dataclass
@@ -54,12 +56,11 @@ class CheckResult:
         return self.counts.total()
 
 
-def check_keys(
-    client: redis.Redis, batches: Iterable[list[bytes]] | None = None, max_keys: int | None = None
-) -> CheckResult:
-    """Look at every key of ours, or at the first ``max_keys``. Changes nothing."""
+def check_keys(client: redis.Redis, walk: Walk | None = None) -> CheckResult:
+    """Look at every key of ours, or at those that a limited walk meets. Changes nothing."""
+    walk = walk or Walk(client)
     result = CheckResult()
-    for batch in scan_keys(client) if batches is None else batches:
+    for batch in walk:
         to_read: list[tuple[KeyFacts, KeySpec]] = []
         for facts in look_up(client, batch):
             result.checked += 1
@@ -73,9 +74,7 @@ def check_keys(
                 to_read.append((facts, spec))
         for finding in judge_values(client, to_read):
             result.add(finding)
-        if max_keys is not None and result.checked >= max_keys:
-            result.is_complete = False
-            break
+    result.is_complete = walk.is_complete
     return result
 
 
@@ -83,15 +82,20 @@ def judge(names: Keyspace, facts: KeyFacts) -> Iterator[Finding]:
     """What can be told without reading the value."""
     spec = names.explain(facts.name)
     if spec is None:
-        yield Finding(Problem.UNKNOWN, facts.name, "no entry of the registry explains it")
+        yield Finding(
+            Problem.UNKNOWN, facts.name, Sentence(gettext_noop("no entry of the registry explains it"))
+        )
         return
     if facts.kind != spec.kind:
-        yield Finding(Problem.TYPE, facts.name, f"is a {facts.kind}, should be a {spec.kind}")
+        text = gettext_noop("is a %(found)s, should be a %(wanted)s")
+        values: dict[str, object] = {"found": facts.kind, "wanted": spec.kind}
+        yield Finding(Problem.TYPE, facts.name, Sentence(text, values))
     if trouble := ttl_problem(names, spec, facts.ttl_seconds):
         yield Finding(Problem.TTL, facts.name, trouble)
     if facts.size_bytes > spec.max_bytes:
-        detail = f"takes {facts.size_bytes} bytes, should take {spec.max_bytes} at the most"
-        yield Finding(Problem.SIZE, facts.name, detail)
+        text = gettext_noop("takes %(found)d bytes, should take %(wanted)d at the most")
+        values = {"found": facts.size_bytes, "wanted": spec.max_bytes}
+        yield Finding(Problem.SIZE, facts.name, Sentence(text, values))
 
 
 def reads_value(spec: KeySpec) -> bool:
@@ -123,16 +127,19 @@ def judge_value(facts: KeyFacts, spec: KeySpec, value: bytes) -> Finding | None:
     if spec is CONFIG:
         title = ":".join(facts.name.rsplit(":", 2)[-2:])
         if title not in SETTINGS:
-            return Finding(Problem.VALUE, facts.name, "no setting has this name, so it changes nothing")
+            text = gettext_noop("no setting has this name, so it changes nothing")
+            return Finding(Problem.VALUE, facts.name, Sentence(text))
         try:
             SETTINGS[title].parse(value.decode("utf-8", "replace"))
         except ValueError as error:
-            return Finding(Problem.VALUE, facts.name, f"ignored: {error}")
+            text = gettext_noop("ignored: %(error)s")
+            return Finding(Problem.VALUE, facts.name, Sentence(text, {"error": str(error)}))
         return None
     try:
         json.loads(value)
     except (ValueError, RecursionError) as error:
-        return Finding(Problem.JSON, facts.name, str(error)[:200])
+        return Finding(Problem.JSON, facts.name, Sentence("%(error)s", {"error": str(error)[:200]}))
     if spec is CONFIG_GITHUB_RATELIMIT and parse_rate_limit(value.decode("utf-8", "replace")) is None:
-        return Finding(Problem.VALUE, facts.name, "should hold limit, remaining and reset as numbers")
+        text = gettext_noop("should hold limit, remaining and reset as numbers")
+        return Finding(Problem.VALUE, facts.name, Sentence(text))
     return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import redis
 
 from broker_project.lib.keyspace import CLEANUP_PATTERNS, glob_escape
-from broker_project.redis_tools.scanning import BATCH_KEYS, SCAN_COUNT, all_keyspaces
+from broker_project.redis_tools.scanning import SCAN_COUNT, all_keyspaces
+
+BATCH_KEYS = 500
 
 
 def cleanup_keys(client: redis.Redis) -> dict[str, int]:

@@ -16,8 +16,7 @@ from django_redis import get_redis_connection
 from broker_project.lib.keyspace import Keyspace, KeySpec, glob_escape
 from broker_project.lib.stores import keyspace
 
-SCAN_COUNT = 1000
-BATCH_KEYS = 500
+SCAN_COUNT = 500  # keys that the server looks at in one step
 
 
 class BadPattern(ValueError):
@@ -91,39 +90,81 @@ def find_key(client: redis.Redis, given: str) -> bytes:
     raise BadPattern(f"There is no key {printable(given)[:200]} of ours.")
 
 
-@dataclass
-class Page:
-    """Part of a walk: what was found, and where to go on (0: at the end)."""
+class Walk:
+    """Our keys in batches; iterate once. With limits it may end early, and then ``is_complete`` is False.
 
-    keys: list[bytes]
-    cursor: int
-
-
-def scan_page(client: redis.Redis, glob: str, cursor: int, *, wanted: int, max_calls: int) -> Page:
-    """At least ``wanted`` keys of ours if ``max_calls`` steps bring that many; for pages with a "next"
-    link.
+    A key that moves while the server rehashes may come twice, as with every SCAN.
     """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        pattern: str | None = None,
+        *,
+        max_keys: int | None = None,
+        max_calls: int | None = None,  # foreign keys cost steps, too
+    ) -> None:
+        self.client, self.pattern = client, pattern
+        self.max_keys, self.max_calls = max_keys, max_calls
+        self.is_complete = False
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        found = calls = 0
+        for glob in globs_for(self.pattern):
+            cursor = 0
+            while True:
+                cursor, keys = scan_step(self.client, glob, cursor)
+                calls += 1
+                found += len(keys)
+                if keys:
+                    yield keys
+                if cursor == 0:
+                    break
+                if (self.max_keys and found >= self.max_keys) or (self.max_calls and calls >= self.max_calls):
+                    return
+        self.is_complete = True
+
+
+def scan_step(client: redis.Redis, glob: str, cursor: int) -> tuple[int, list[bytes]]:
+    cursor, keys = cast("tuple[int, list[bytes]]", client.scan(cursor, match=glob, count=SCAN_COUNT))
+    return cursor, [key for key in keys if owner_of(name_of(key))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a browsing reader is in the walk over several globs. Written ``glob-cursor``."""
+
+    glob: int = 0
+    cursor: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """A place that somebody made up is the beginning."""
+        glob, _, cursor = text.partition("-")
+        if glob.isdecimal() and cursor.isdecimal() and len(text) < 40:
+            return cls(int(glob), int(cursor) % 2**64)
+        return cls()
+
+    def __str__(self) -> str:
+        return f"{self.glob}-{self.cursor}"
+
+
+def browse(
+    client: redis.Redis, pattern: str | None, place: Place, *, wanted: int, max_calls: int
+) -> tuple[list[bytes], Place | None]:
+    """Keys from ``place`` on, ``wanted`` or some more, and the place to go on from (None: that was all)."""
+    globs = globs_for(pattern)
     found: dict[bytes, None] = {}
+    glob, cursor = place.glob, place.cursor
     for _ in range(max_calls):
-        cursor, keys = cast("tuple[int, list[bytes]]", client.scan(cursor, match=glob, count=SCAN_COUNT))
-        found.update((key, None) for key in keys if owner_of(name_of(key)))
-        if cursor == 0 or len(found) >= wanted:
+        if glob >= len(globs):
+            return list(found), None
+        cursor, keys = scan_step(client, globs[glob], cursor)
+        found.update(dict.fromkeys(keys))
+        glob += cursor == 0
+        if len(found) >= wanted:
             break
-    return Page(list(found), cursor)
-
-
-def scan_keys(client: redis.Redis, pattern: str | None = None) -> Iterator[list[bytes]]:
-    """Our keys in batches. A key that moves while the server rehashes may come twice, as with every SCAN."""
-    batch: list[bytes] = []
-    for glob in globs_for(pattern):
-        for key in client.scan_iter(match=glob, count=SCAN_COUNT):
-            if owner_of(name_of(key)):
-                batch.append(key)
-            if len(batch) >= BATCH_KEYS:
-                yield batch
-                batch = []
-    if batch:
-        yield batch
+    return list(found), Place(glob, cursor) if glob < len(globs) else None
 
 
 @dataclass(frozen=True)

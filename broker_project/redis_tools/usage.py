@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import redis
 
-from broker_project.redis_tools.scanning import KeyFacts, look_up, owner_of, scan_keys
+from broker_project.redis_tools.scanning import KeyFacts, Walk, look_up, owner_of
 from broker_project.redis_tools.ttl_rules import ttl_problem
 
 UNKNOWN = "?"
@@ -27,7 +26,7 @@ class ComponentUsage:
 @dataclass
 class Usage:
     components: list[ComponentUsage]
-    is_complete: bool  # False: ``max_keys`` came first, the figures are of a sample
+    is_complete: bool  # False: the walk was limited, the figures are of a sample
 
     @property
     def keys(self) -> int:
@@ -38,19 +37,14 @@ class Usage:
         return sum(row.size_bytes for row in self.components)
 
 
-def measure_usage(
-    client: redis.Redis, batches: Iterable[list[bytes]] | None = None, max_keys: int | None = None
-) -> Usage:
-    """Figures of all our keys, or of the first ``max_keys`` that the walk meets."""
+def measure_usage(client: redis.Redis, walk: Walk | None = None) -> Usage:
+    """Figures of all our keys, or of those that a limited walk meets."""
+    walk = walk or Walk(client)
     rows: dict[str, ComponentUsage] = {}
-    seen = 0
-    for batch in scan_keys(client) if batches is None else batches:
+    for batch in walk:
         for facts in look_up(client, batch):
             count_key(rows, facts)
-        seen += len(batch)
-        if max_keys is not None and seen >= max_keys:
-            return Usage(sorted_rows(rows), is_complete=False)
-    return Usage(sorted_rows(rows), is_complete=True)
+    return Usage(sorted_rows(rows), walk.is_complete)
 
 
 def sorted_rows(rows: dict[str, ComponentUsage]) -> list[ComponentUsage]:

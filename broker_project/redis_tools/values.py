@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redis
+from django.utils.translation import gettext_noop
 
 from broker_project.lib.keyspace import KeySpec
 from broker_project.lib.redaction import redact, redact_value
 from broker_project.redis_tools.scanning import KeyFacts, explain, look_up, printable
+from broker_project.redis_tools.sentences import Sentence
 
 MAX_BYTES = 64 * 1024
 MAX_ELEMENTS = 200
@@ -23,7 +25,7 @@ class KeyView:
     spec: KeySpec | None
     text: str = ""  # of a string
     rows: list[tuple[str, str]] = field(default_factory=list)  # of anything else: place or field, and value
-    notes: list[str] = field(default_factory=list)
+    notes: list[Sentence] = field(default_factory=list)
     elements: int = 0
 
 
@@ -35,7 +37,7 @@ def view_key(client: redis.Redis, key: bytes) -> KeyView | None:
     facts = found[0]
     view = KeyView(facts, explain(facts.name))
     if view.spec is not None and view.spec.is_sensitive:
-        view.notes.append("The value is not shown: it lets its owner in.")
+        view.notes.append(Sentence(gettext_noop("The value is not shown: it lets its owner in.")))
     elif facts.kind == "string":
         show_string(client, key, view)
     else:
@@ -47,17 +49,18 @@ def show_string(client: redis.Redis, key: bytes, view: KeyView) -> None:
     size = client.strlen(key)
     raw: Any = client.getrange(key, 0, MAX_BYTES - 1)
     if size > MAX_BYTES:
-        view.notes.append(f"Only the first {MAX_BYTES} of {size} bytes are shown.")
+        text = gettext_noop("Only the first %(shown)d of %(all)d bytes are shown.")
+        view.notes.append(Sentence(text, {"shown": MAX_BYTES, "all": size}))
     try:
         # A character cut in two at the end of the range is no reason to call the whole thing binary.
-        text = raw.decode("utf-8", "strict" if size <= MAX_BYTES else "ignore")
+        value = raw.decode("utf-8", "strict" if size <= MAX_BYTES else "ignore")
     except UnicodeDecodeError:
-        view.notes.append(f"The value is not text: {size} bytes.")
-        return
-    if "\x00" in text:
-        view.notes.append(f"The value is not text: {size} bytes.")
-        return
-    view.text = readable(text) if size <= MAX_BYTES else redact(text, MAX_BYTES)
+        value = "\x00"
+    if "\x00" in value:
+        text = gettext_noop("The value is not text: %(all)d bytes.")
+        view.notes.append(Sentence(text, {"all": size}))
+    else:
+        view.text = readable(value) if size <= MAX_BYTES else redact(value, MAX_BYTES)
 
 
 def readable(text: str) -> str:
@@ -91,10 +94,12 @@ def show_elements(client: redis.Redis, key: bytes, view: KeyView) -> None:
         view.elements = reader.llen(key)
         pairs = list(enumerate(reader.lrange(key, 0, MAX_ELEMENTS - 1)))
     else:
-        view.notes.append(f"A value of the type {kind} is not shown.")
+        text = gettext_noop("A value of the type %(kind)s is not shown.")
+        view.notes.append(Sentence(text, {"kind": kind}))
     view.rows = [(shown(left), shown(right)) for left, right in pairs[:MAX_ELEMENTS]]
     if view.elements > len(view.rows):
-        view.notes.append(f"Only {len(view.rows)} of {view.elements} elements are shown.")
+        text = gettext_noop("Only %(shown)d of %(all)d elements are shown.")
+        view.notes.append(Sentence(text, {"shown": len(view.rows), "all": view.elements}))
 
 
 def shown(value: object) -> str:

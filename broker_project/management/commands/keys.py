@@ -22,13 +22,13 @@ from broker_project.redis_tools.check import CheckResult, check_keys
 from broker_project.redis_tools.cleanup import cleanup_keys
 from broker_project.redis_tools.scanning import (
     BadPattern,
+    Walk,
     explain,
     find_key,
     globs_for,
     look_up,
     printable,
     raw_client,
-    scan_keys,
 )
 from broker_project.redis_tools.usage import measure_usage
 from broker_project.redis_tools.values import view_key
@@ -87,7 +87,7 @@ class Command(BaseCommand):
         if limit is not None and limit < 1:
             raise CommandError("--limit must be 1 or more.")
         shown = 0
-        for batch in scan_keys(client, options["pattern"]):
+        for batch in Walk(client, options["pattern"]):
             for facts in look_up(client, batch):
                 ttl = "-" if facts.ttl_seconds is None else str(facts.ttl_seconds)
                 self.stdout.write(f"{printable(facts.name)}\t{facts.kind}\t{ttl}")
@@ -112,7 +112,7 @@ class Command(BaseCommand):
         for title, value in lines:
             self.stdout.write(f"{title:11}{value}")
         for note in view.notes:
-            self.stdout.write(note)
+            self.stdout.write(str(note))
         if view.text:
             self.stdout.write(view.text)
         for left, right in view.rows:
@@ -150,7 +150,7 @@ class Command(BaseCommand):
         else:
             for finding in result.findings[:SHOWN_FINDINGS]:
                 self.stdout.write(
-                    f"{finding.problem}: {printable(finding.key)}: {redact(finding.detail, 300)}"
+                    f"{finding.problem}: {printable(finding.key)}: {redact(str(finding.detail), 300)}"
                 )
             if result.problems > SHOWN_FINDINGS:
                 self.stdout.write(f"… and {result.problems - SHOWN_FINDINGS} more (--json names up to 1000)")
@@ -170,7 +170,7 @@ def check_document(result: CheckResult) -> dict[str, Any]:
                 "problem": str(finding.problem),
                 "key": printable(finding.key),
                 "entry": getattr(explain(finding.key), "name", None),
-                "detail": redact(finding.detail, 300),
+                "detail": redact(str(finding.detail), 300),
             }
             for finding in result.findings
         ],
