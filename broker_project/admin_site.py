@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.admin import AdminSite
+from django.http import HttpRequest
+from django.urls import URLPattern, URLResolver, reverse
 from django.utils.translation import gettext_lazy as _
 
 
@@ -9,3 +13,20 @@ class BrokerAdminSite(AdminSite):
     site_title = "Broker"
     index_title = _("Overview")
     site_url = "/status/"
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        from broker_project import redis_page
+
+        return [*redis_page.urls(self), *super().get_urls()]
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Django's list, and Redis for those who may look into it."""
+        from broker_project import redis_page
+
+        found = super().get_app_list(request, app_label)
+        if app_label is None and redis_page.may_view(request):
+            address = reverse("admin:redis_overview")
+            entry = {"name": _("Keys, flags and settings"), "object_name": "Redis", "admin_url": address}
+            entry |= {"view_only": True, "add_url": None, "perms": {}}
+            found.append({"name": "Redis", "app_label": "redis", "app_url": address, "models": [entry]})
+        return found

@@ -1,11 +1,81 @@
-"""The ASGI application."""
+"""The ASGI application: the agents' hot calls on a lean path, everything else through stock Django."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 
-application = get_asgi_application()
+_django = get_asgi_application()
+
+# After Django is set up: these import models.
+from broker_project.embedded import start_embedded_redis_for_this_process  # noqa: E402
+from tasks.hot import HotPath  # noqa: E402
+from tasks.waiting import Hub  # noqa: E402
+
+
+class Application:
+    """One per process. The hub lives as long as the server's lifespan."""
+
+    def __init__(self) -> None:
+        self.hot: HotPath | None = None
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            if self.hot is not None and HotPath.matches(scope):
+                await self.hot(scope, receive, send)
+            else:
+                await _django(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self.lifespan(receive, send)
+
+    async def lifespan(self, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await asyncio.to_thread(start_embedded_redis_for_this_process)
+                hub = Hub()
+                hub.start()
+                self.hot = HotPath(hub)
+                close_on_signals(hub.close)
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if self.hot is not None:
+                    await self.hot.hub.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def close_on_signals(close: Callable[[], None]) -> None:
+    """Send waiting agents home as soon as the server is told to stop.
+
+    The server waits for open connections before it ends the lifespan; without this they would keep it for minutes.
+    """
+    loop = asyncio.get_running_loop()
+
+    def wrap(number: int) -> None:
+        before = signal.getsignal(number)
+
+        def handler(received: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(close)
+            if callable(before):
+                before(received, frame)
+
+        if callable(before):
+            signal.signal(number, handler)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            wrap(number)
+        except ValueError:
+            return  # not the main thread: whoever runs us there ends us by the lifespan
+
+
+application = Application()

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from broker_project.config import Config, Source
+from broker_project.lib.dynamic_config import maintenance
 
 
 def systems(config: Config) -> dict[str, Source]:
@@ -25,5 +26,6 @@ def broker(request: HttpRequest) -> dict[str, Any]:
     return {
         "sandboxed_systems": [name for name, source in sources.items() if source is Source.SANDBOX],
         "systems_off": [name for name, source in sources.items() if source is Source.OFF],
+        "maintenance": maintenance(),
         "sandbox_url": settings.BROKER.sandbox_url if settings.BROKER.sandbox else "",
     }

@@ -31,6 +31,11 @@ class Poller(models.Model):
         verbose_name = _("poller")
         verbose_name_plural = _("pollers")
         ordering = ["name"]
+        # Redis has no model of its own; its permissions are kept here.
+        permissions = [
+            ("view_redis", _("Can look into Redis")),
+            ("change_redis", _("Can switch flags and settings in Redis")),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -1,7 +1,8 @@
 """The pollers: one table, and the one way to run any of them.
 
-A run is single-flight (a lock in Redis that a killed holder leaves behind for no longer than the poller's interval), stands
-still under maintenance or while paused, and writes down how it ended. What a poller does is in its app's ``pollers.py``.
+A run is single-flight (a lock in Redis that a killed holder leaves behind for no longer than the poller's
+interval), stands still under maintenance or while paused, and writes down how it ended. What a poller
+does is in its app's ``pollers.py``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.dynamic_config import POLL_INTERVAL_SECONDS, value_of
 from broker_project.lib.flags import is_flag_on
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
 from broker_project.lib.logs import get_logger
@@ -69,7 +70,7 @@ def poller_table() -> dict[str, PollerSpec]:
             "issues",
             "tasks.pollers.poll_issues",
             "sync open issues and review times",
-            settings.BROKER.poll_seconds,
+            value_of(POLL_INTERVAL_SECONDS),
         ),
         PollerSpec("zombies", "tasks.pollers.sweep_zombies", "free what lost its agent", 5 * minute),
         PollerSpec("feeds", "feeds.pollers.poll_feeds", "fetch the feeds that are due", 15 * minute),
@@ -139,7 +140,7 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
         )
         counts: Counts = getattr(import_module(module), function)(given)
         result = PollResult(PollerRun.Outcome.DONE, counts)
-    except Exception as error:  # noqa: BLE001 - the outcome of every run is saved, whatever it was
+    except Exception as error:
         log.exception("poller failed", poller=spec.name)
         result = PollResult(PollerRun.Outcome.FAILED, {}, redact(f"{type(error).__name__}: {error}"))
     PollerRun.objects.filter(pk=run.pk).update(

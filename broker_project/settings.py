@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import django_stubs_ext
 from django.utils.translation import gettext_lazy as _
 
 from broker_project import config as config_module
@@ -20,6 +21,8 @@ except ConfigError as error:
     # One sentence and a non-zero exit for every command and server alike, no traceback.
     sys.exit(f"Broker cannot start: {error}")
 
+# Lets Django's classes be written as generic ones (ModelAdmin[Item]) at run time, as the type checker wants them.
+django_stubs_ext.monkeypatch()
 configure_redaction(BROKER.secret_values())
 
 BASE_DIR = config_module.BASE_DIR

@@ -4,6 +4,8 @@ from django.contrib import admin
 from django.urls import include, path
 
 from broker_project import health, views
+from tasks.api import api
+from tasks.webhook import github_webhook
 
 urlpatterns = [
     path("", views.front_door, name="front-door"),
@@ -11,6 +13,10 @@ urlpatterns = [
     path("healthz", health.health),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
+    path("api/v1/", api.urls),
+    path("request-task", views.alias("/api/v1/request-task")),
+    path("tasks/fix", views.alias("/api/v1/tasks/fix")),
+    path("webhooks/github", github_webhook, name="github-webhook"),
     path("i18n/", include("django.conf.urls.i18n")),
     path("admin/", admin.site.urls),
 ]

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 
 DELIVERABLES = re.compile(r"^## 成果物", re.MULTILINE)
-FEATURE_LINE = re.compile(r"^[ \t]*[-*][ \t]+\*\*作業ブランチ \(Feature Branch\):\*\*[ \t]*(.*)$", re.MULTILINE)
+FEATURE_LINE = re.compile(
+    r"^[ \t]*[-*][ \t]+\*\*作業ブランチ \(Feature Branch\):\*\*[ \t]*(.*)$", re.MULTILINE
+)
 BASE_LINE = re.compile(r"^[ \t]*[-*][ \t]+\*\*ベースブランチ \(Base Branch\):\*\*[ \t]*(.*)$", re.MULTILINE)
 BRANCH_SECTION = re.compile(r"^##[ \t]+ブランチ名[ \t]*$", re.MULTILINE)
 MAX_BRANCH_BYTES = 200

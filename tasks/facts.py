@@ -35,7 +35,9 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     """Every open issue and every pending fix task, or those of the given numbers."""
     issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
     taken = Assignment.objects.filter(repository=repository, state__in=LIVE_STATES)
-    fixes = FixTask.objects.filter(repository=repository, state__in=[FixTask.State.OPEN, FixTask.State.ASSIGNED])
+    fixes = FixTask.objects.filter(
+        repository=repository, state__in=[FixTask.State.OPEN, FixTask.State.ASSIGNED]
+    )
     if numbers is not None:
         issues, taken = issues.filter(number__in=numbers), taken.filter(number__in=numbers)
         fixes = fixes.filter(pull_number__in=numbers)
@@ -59,7 +61,10 @@ def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int])
     if not all_open and not numbers:
         return {}
     wanted = Q(is_open=True) if all_open else Q(is_open=True, number__in=numbers)
-    return {pull.number: pull for pull in PullRequest.objects.filter(wanted, repository=repository).order_by("number")}
+    return {
+        pull.number: pull
+        for pull in PullRequest.objects.filter(wanted, repository=repository).order_by("number")
+    }
 
 
 def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None, is_taken: bool) -> Subject:
@@ -87,7 +92,9 @@ def fix_subjects(
     closed_numbers = {number for n in fixes if n in pulls for number in pulls[n].closes}
     closed = {
         issue.number: issue
-        for issue in Issue.objects.filter(repository=repository, number__in=closed_numbers).defer("raw", "body")
+        for issue in Issue.objects.filter(repository=repository, number__in=closed_numbers).defer(
+            "raw", "body"
+        )
     }
     for number, fix in fixes.items():
         pull = pulls.get(number)

@@ -67,7 +67,16 @@ def make_entry(subject: Subject) -> dict[str, Any]:
     facts = subject.facts
     verdict = classify(facts, settings.BROKER.role_names, review_delay())
     counted = facts.priority if subject.counts_as_open and facts.priority is not None else -1
-    entry: dict[str, Any] = {"k": counted, "p": -1, "s": 0, "r": [], "d": 0, "o": 0, "w": [], "t": facts.task_type}
+    entry: dict[str, Any] = {
+        "k": counted,
+        "p": -1,
+        "s": 0,
+        "r": [],
+        "d": 0,
+        "o": 0,
+        "w": [],
+        "t": facts.task_type,
+    }
     if IN_PROGRESS in facts.labels:
         entry["w"] = [label for label in facts.labels if label != IN_PROGRESS]
     if isinstance(verdict, Offer):
@@ -87,14 +96,19 @@ class PutResult:
     is_best_changed: bool
 
 
-def put_arguments(keys: Keyspace, entries: Iterable[tuple[int, dict[str, Any] | None]], now: datetime) -> list[Any]:
+def put_arguments(
+    keys: Keyspace, entries: Iterable[tuple[int, dict[str, Any] | None]], now: datetime
+) -> list[Any]:
     """Number of keys, keys and arguments of ``index_put.lua``. An entry of None takes the number out."""
     names = [keys.key(spec) for spec in (k.INDEX_ENTRIES, k.INDEX_OPEN, k.INDEX_WAITING, k.INDEX_CLAIMED)]
     names += [keys.key(k.QUEUE, priority=queue) for queue in QUEUES]
     stems = [keys.stem(spec) for spec in (k.INDEX_OFFER, k.INDEX_FLOAT, k.INDEX_WORKING)]
     pairs: list[Any] = []
     for number, entry in entries:
-        pairs += [number, "" if entry is None else json.dumps(entry, separators=(",", ":"), ensure_ascii=False)]
+        pairs += [
+            number,
+            "" if entry is None else json.dumps(entry, separators=(",", ":"), ensure_ascii=False),
+        ]
     return [len(names), *names, *stems, now.timestamp(), *pairs]
 
 
@@ -126,7 +140,9 @@ def _refresh_chunk(repository: Repository, numbers: Sequence[int], now: datetime
     keys = keys_of(repository)
     found = {subject.facts.number: subject for subject in subjects(repository, numbers)}
     raws = dict(
-        Issue.objects.filter(repository=repository, is_open=True, number__in=numbers).values_list("number", "raw")
+        Issue.objects.filter(repository=repository, is_open=True, number__in=numbers).values_list(
+            "number", "raw"
+        )
     )
     entries = [(number, make_entry(found[number]) if number in found else None) for number in numbers]
     pipe = redis_client().pipeline(transaction=True)
@@ -141,7 +157,11 @@ def _refresh_chunk(repository: Repository, numbers: Sequence[int], now: datetime
 
 
 def cache_issue(
-    pipe: redis.client.Pipeline, keys: Keyspace, subject: Subject | None, raw: dict[str, Any] | None, number: int
+    pipe: redis.client.Pipeline,
+    keys: Keyspace,
+    subject: Subject | None,
+    raw: dict[str, Any] | None,
+    number: int,
 ) -> None:
     """Queue the commands that keep seed 000's keys of one issue right."""
     detected_keys = [keys.key(spec, number=number) for spec in (k.REVIEW_DETECTED, k.REVIEW_DELAY)]
@@ -175,7 +195,11 @@ def queue_slots(pipe: redis.client.Pipeline, keys: Keyspace, raws: dict[int, dic
 def write_open_issues(repository: Repository) -> None:
     """Write ``open_issues`` anew in one MULTI; readers see the old array or the new one."""
     keys = keys_of(repository)
-    rows = Issue.objects.filter(repository=repository, is_open=True).order_by("number").values_list("number", "raw")
+    rows = (
+        Issue.objects.filter(repository=repository, is_open=True)
+        .order_by("number")
+        .values_list("number", "raw")
+    )
     parts, slots, offset = [], {}, 1
     for number, raw in rows.iterator(chunk_size=1000):
         text = short_form(raw).encode()

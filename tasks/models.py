@@ -126,6 +126,8 @@ class Agent(models.Model):
     token_hint = models.CharField(_("token ends in"), max_length=8, blank=True)
     token_made_at = models.DateTimeField(_("token made"), null=True, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    # Moves with every change that decides who may ask for what; every process looks for newer rows.
+    changed_at = models.DateTimeField(auto_now=True, db_index=True)
     last_seen_at = models.DateTimeField(_("last seen"), null=True, blank=True)
 
     class Meta:
@@ -172,7 +174,9 @@ class FixTask(models.Model):
 class Assignment(models.Model):
     """One attempt of one agent at one issue. ``number`` is the issue's, or the pull request's for a fix task."""
 
-    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="assignments", verbose_name=_("agent"))
+    agent = models.ForeignKey(
+        Agent, on_delete=models.PROTECT, related_name="assignments", verbose_name=_("agent")
+    )
     repository = models.ForeignKey(Repository, on_delete=models.PROTECT, related_name="assignments")
     number = models.PositiveIntegerField(_("issue"))
     pull_number = models.PositiveIntegerField(_("pull request"), null=True, blank=True)
@@ -180,7 +184,9 @@ class Assignment(models.Model):
     role = models.CharField(_("role"), max_length=50, blank=True)
     branch = models.CharField(_("branch"), max_length=250, blank=True)
     base_branch = models.CharField(_("base branch"), max_length=250, blank=True)
-    state = models.CharField(_("state"), max_length=10, choices=STATE_CHOICES, default=AssignmentState.CLAIMING)
+    state = models.CharField(
+        _("state"), max_length=10, choices=STATE_CHOICES, default=AssignmentState.CLAIMING
+    )
     attempt = models.PositiveIntegerField(_("attempt"), default=1)
     created_at = models.DateTimeField(_("claimed"))
     started_at = models.DateTimeField(_("handed out"), null=True, blank=True)
@@ -200,7 +206,9 @@ class Assignment(models.Model):
         verbose_name_plural = _("assignments")
         constraints = [
             models.UniqueConstraint(
-                fields=["repository", "number"], condition=Q(state__in=LIVE_STATES), name="uniq_live_per_issue"
+                fields=["repository", "number"],
+                condition=Q(state__in=LIVE_STATES),
+                name="uniq_live_per_issue",
             ),
             models.UniqueConstraint(
                 fields=["agent"], condition=Q(state__in=LIVE_STATES), name="uniq_live_per_agent"
@@ -211,7 +219,9 @@ class Assignment(models.Model):
             models.Index(fields=["state", "last_heartbeat_at"], name="idx_assignment_state_beat"),
             models.Index(fields=["repository", "number", "-id"], name="idx_assignment_issue"),
             models.Index(fields=["-created_at"], name="idx_assignment_created"),
-            models.Index(fields=["id"], condition=Q(labels_due__isnull=False), name="idx_assignment_labels_due"),
+            models.Index(
+                fields=["id"], condition=Q(labels_due__isnull=False), name="idx_assignment_labels_due"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -227,7 +237,9 @@ class Event(StatusEvent):
 
     repository = models.ForeignKey(Repository, on_delete=models.CASCADE, related_name="events")
     number = models.PositiveIntegerField(_("issue"))
-    assignment = models.ForeignKey(Assignment, on_delete=models.SET_NULL, null=True, blank=True, related_name="events")
+    assignment = models.ForeignKey(
+        Assignment, on_delete=models.SET_NULL, null=True, blank=True, related_name="events"
+    )
 
     class Meta:
         verbose_name = _("event")
@@ -242,7 +254,9 @@ class PromptTemplate(models.Model):
     """The words an agent gets. One of a type and language is in use; without a row the built-in one is."""
 
     task_type = models.CharField(_("type"), max_length=12, choices=TYPE_CHOICES)
-    language = models.CharField(_("language"), max_length=2, choices=[("ja", _("Japanese")), ("en", _("English"))])
+    language = models.CharField(
+        _("language"), max_length=2, choices=[("ja", _("Japanese")), ("en", _("English"))]
+    )
     body = models.TextField(_("text"))
     is_enabled = models.BooleanField(_("in use"), default=True)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)

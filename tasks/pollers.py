@@ -12,6 +12,8 @@ from broker_project.lib.redaction import redact
 from broker_project.pollers import Counts, PollOptions
 from tasks.models import Repository
 from tasks.services.repositories import repositories_to_poll
+from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_rows
+from tasks.services.sweeping import expire_fix_tasks, sweep_claims, sweep_index, sweep_labels, sweep_leases
 from tasks.services.sync import sync_repository
 
 log = get_logger(__name__)
@@ -39,3 +41,25 @@ def poll_issues(options: PollOptions) -> Counts:
     if last_error is not None and counts["failed"] == len(repositories):
         raise last_error
     return dict(counts)
+
+
+def sweep_zombies(options: PollOptions) -> Counts:
+    """Free what lost its agent; heal what died half-way; take labels off that belong to nobody."""
+    now = timezone.now()
+    counts = Counter(
+        lost=sweep_leases(now), half_assigned=sweep_claims(now), fixes_expired=expire_fix_tasks(now)
+    )
+    for repository in repositories_to_poll():
+        counts["claims_returned"] += sweep_index(repository, now)
+        counts["labels_removed"] += sweep_labels(repository, now)
+    return dict(counts)
+
+
+def poll_metrics(options: PollOptions) -> Counts:
+    now = timezone.now()
+    return {"samples": record_samples(now), "hours": record_performance(now)}
+
+
+def poll_cleanup(options: PollOptions) -> Counts:
+    now = timezone.now()
+    return {"keys_removed": remove_keys(), "rows_removed": remove_old_rows(now)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import string
+import time
+import unicodedata
 from typing import Any
 
 from django.conf import settings
-from django.core.cache import caches
 
 from tasks.lifecycle import TaskType
 from tasks.models import PromptTemplate
@@ -28,7 +29,7 @@ PLACEHOLDERS = frozenset(
     }
 )
 MAX_BODY_CHARACTERS = 60_000
-CACHE_SECONDS = 5
+FRESH_SECONDS = 5.0
 FENCE = "=" * 12
 
 
@@ -49,27 +50,21 @@ def check_template(body: str) -> None:
             raise ValueError(f"{{{name}}} takes no format")
 
 
-def current_template(task_type: TaskType) -> str:
-    """The operator's text for the default language, else the other language's, else the built-in one."""
-    cache = caches["default"]
-    name = f"prompt:{task_type}"
-    try:
-        text = cache.get(name)
-    except Exception as error:
-        from broker_project.lib.stores import RedisDown
+_templates: dict[TaskType, tuple[float, str]] = {}
 
-        if not isinstance(error, RedisDown) and not isinstance(error.__cause__, RedisDown):
-            raise
-        text = None
-    if text is None:
-        language = settings.LANGUAGE_CODE
-        rows = {
-            row.language: row.body
-            for row in PromptTemplate.objects.filter(task_type=task_type, is_enabled=True)
-        }
-        text = rows.get(language) or next(iter(rows.values()), None) or DEFAULTS[task_type, language]
-        cache.set(name, text, CACHE_SECONDS)
-    return str(text)
+
+def current_template(task_type: TaskType) -> str:
+    """The operator's text in the default language, else in the other, else the built-in one. Fresh within seconds."""
+    kept = _templates.get(task_type)
+    if kept is not None and time.monotonic() - kept[0] < FRESH_SECONDS:
+        return kept[1]
+    language = settings.LANGUAGE_CODE
+    rows = dict(
+        PromptTemplate.objects.filter(task_type=task_type, is_enabled=True).values_list("language", "body")
+    )
+    text = rows.get(language) or next(iter(rows.values()), None) or DEFAULTS[task_type, language]
+    _templates[task_type] = (time.monotonic(), text)
+    return text
 
 
 def build_prompt(
@@ -114,10 +109,10 @@ def comment_line(comment: Any) -> str:
 
 def clean(text: str) -> str:
     """Without characters that a person does not see but a model reads: control and format characters."""
-    import unicodedata
-
     return "".join(
-        char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cn", "Cs"}
+        char
+        for char in text
+        if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cn", "Cs"}
     )
 
 

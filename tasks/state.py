@@ -42,7 +42,9 @@ def next_midnight(now: datetime) -> datetime:
 class Change:
     """Commands that go to Redis together, about one assignment."""
 
-    def __init__(self, assignment: Assignment, now: datetime, pipe: redis.client.Pipeline | None = None) -> None:
+    def __init__(
+        self, assignment: Assignment, now: datetime, pipe: redis.client.Pipeline | None = None
+    ) -> None:
         self.assignment = assignment
         self.now = now
         self.keys: Keyspace = keys_of(assignment.repository)
@@ -50,14 +52,25 @@ class Change:
 
     def status(self, word: IssueStatus, **more: str) -> None:
         key = self.keys.key(k.ISSUE_STATUS, number=self.assignment.number)
-        mapping = {"status": str(word), "agent": self.assignment.agent.name, "updatedAt": self.now.isoformat(), **more}
+        mapping = {
+            "status": str(word),
+            "agent": self.assignment.agent.name,
+            "updatedAt": self.now.isoformat(),
+            **more,
+        }
         self.pipe.hset(key, mapping=mapping)
         self.pipe.persist(key)
         self.publish(word)
 
     def publish(self, word: IssueStatus) -> None:
         publish_status(
-            self.pipe, self.keys, self.assignment.repository, self.assignment.number, word, self.now, self.assignment
+            self.pipe,
+            self.keys,
+            self.assignment.repository,
+            self.assignment.number,
+            word,
+            self.now,
+            self.assignment,
         )
 
     def count(self, field: str) -> None:
@@ -258,14 +271,18 @@ def restore_state(repository: Repository, now: datetime) -> int:
             },
         )
     since = next_midnight(now) - timedelta(days=1)
-    done = Assignment.objects.filter(repository=repository, state=AssignmentState.COMPLETED, ended_at__gte=since)
+    done = Assignment.objects.filter(
+        repository=repository, state=AssignmentState.COMPLETED, ended_at__gte=since
+    )
     for number in done.values_list("number", flat=True).distinct():
         completed_today(pipe, keys, number, now)
     pipe.execute()
     return len(live)
 
 
-def heartbeat_arguments(keys: Keyspace, assignment_id: int, agent: str, number: int, progress: str, now: datetime) -> list[Any]:
+def heartbeat_arguments(
+    keys: Keyspace, assignment_id: int, agent: str, number: int, progress: str, now: datetime
+) -> list[Any]:
     process = f"issue-{number}-{agent}"
     return [
         3,

@@ -6,6 +6,7 @@ the sweep: the row says what may have been done.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,7 +25,6 @@ from tasks.branches import BranchPlan
 from tasks.client import GitHubClient, client_for
 from tasks.facts import Subject, branch_of, subjects
 from tasks.index import (
-    OPEN_ISSUES,
     PUT,
     keys_of,
     make_entry,
@@ -89,7 +89,9 @@ def assign_claim(
     repository = claim.repository
     subject = next(iter(subjects(repository, [claim.number])), None)
     verdict = (
-        classify(subject.facts, settings.BROKER.role_names, review_delay()) if subject else NotOffered(claim.number, "gone")
+        classify(subject.facts, settings.BROKER.role_names, review_delay())
+        if subject
+        else NotOffered(claim.number, "gone")
     )
     if subject is None or isinstance(verdict, NotOffered):
         # The index was behind the rows.
@@ -99,7 +101,9 @@ def assign_claim(
         agent=agent,
         repository=repository,
         number=claim.number,
-        pull_number=subject.pull.number if subject.pull and verdict.task_type is not TaskType.DEVELOPMENT else None,
+        pull_number=subject.pull.number
+        if subject.pull and verdict.task_type is not TaskType.DEVELOPMENT
+        else None,
         task_type=verdict.task_type,
         role=role_for(verdict.roles, roles),
         state=AssignmentState.CLAIMING,
@@ -223,8 +227,6 @@ def show_assigned(assignment: Assignment, now: datetime) -> None:
     change.pipe.eval(PUT, *put_arguments(keys, [(number, make_entry(subject) if subject else None)], now))
     raw = Issue.objects.filter(repository=repository, number=number).values_list("raw", flat=True).first()
     if raw is not None:
-        import json
-
         change.pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
         queue_slots(change.pipe, keys, {number: raw})
     change.pipe.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
@@ -321,6 +323,3 @@ def give_back(claim: Claim, agent: str, now: datetime) -> None:
     keys = keys_of(claim.repository)
     release_lock(redis_client(), keys.key(k.ISSUE_LOCK, number=claim.number), agent)
     refresh_issues(claim.repository, [claim.number], now)
-
-
-__all__ = ["OPEN_ISSUES", "AgentBusy", "Assigned", "Claim", "Skipped", "assign_claim", "give_back", "undo"]

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tasks.client import GitHubClient
+from tasks.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, NEEDS_REVIEW, priority_of
 from tasks.models import Assignment, Issue, PullRequest, Repository
 
@@ -25,7 +26,10 @@ def changed_labels(labels: Iterable[str], owed: dict[str, Any]) -> list[str]:
 
 def store_labels(repository: Repository, number: int, labels: list[str], now: datetime) -> None:
     """Write an issue's (or pull request's) labels as they now are or will be, and what follows from them."""
-    issue = Issue.objects.filter(repository=repository, number=number).only("raw", "review_detected_at").first()
+    mark_labels_changed(repository.pk, number)
+    issue = (
+        Issue.objects.filter(repository=repository, number=number).only("raw", "review_detected_at").first()
+    )
     if issue is None:
         PullRequest.objects.filter(repository=repository, number=number).update(labels=labels)
         return
@@ -56,5 +60,7 @@ def pay_labels(client: GitHubClient, assignment: Assignment) -> None:
             client.remove_label(assignment.number, name)
     if comment := owed.get("comment"):
         client.comment(assignment.number, comment)
+    # Before the debt is off: a snapshot that shows the old labels meets one of the two.
+    mark_labels_changed(assignment.repository_id, assignment.number)
     Assignment.objects.filter(pk=assignment.pk, labels_due=owed).update(labels_due=None)
     assignment.labels_due = None

@@ -2,8 +2,8 @@
 
 An older snapshot never overwrites a newer one. But GitHub's times have whole seconds, and a snapshot may
 have been taken while we were changing labels ourselves. So label changes that GitHub has not taken yet are
-laid over what it says; labels that we changed after a listing was asked for are kept; and a webhook that arrives
-within a minute of our own change only adds or takes off the label that it is about.
+laid over what it says; labels that we changed after a listing was asked for are kept; and a webhook that
+arrives within a minute of our own change only adds or takes off the label that it is about.
 """
 
 from __future__ import annotations

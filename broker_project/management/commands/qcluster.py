@@ -18,7 +18,7 @@ class Command(QClusterCommand):  # type: ignore[misc]
     def handle(self, *args: Any, **options: Any) -> None:
         let_no_fork_outlive_us()
         for connection in connections.all():
-            # A pool does not survive a fork: its threads stay behind, its sockets would be shared by all workers.
+            # A pool does not survive a fork: its threads stay behind and its sockets would be shared.
             connection.settings_dict["OPTIONS"].pop("pool", None)
         install_worker_hooks()
         if os.environ.get("BROKER_SUPERVISED") == "1":

@@ -1,0 +1,77 @@
+"""Agents and their tokens. A token is shown once and kept as a keyed hash."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from tasks.lifecycle import agent_id_problem
+from tasks.models import Agent
+
+TOKEN_PREFIX = "brk_"  # noqa: S105 - what a token begins with, so that people and scanners recognise one
+
+
+class BadAgent(ValueError):
+    """A sentence that says what is wrong with a name or a role."""
+
+
+def hash_token(token: str) -> str:
+    """Keyed with the secret of this installation: the table alone does not let anybody in."""
+    return hmac.new(settings.SECRET_KEY.encode(), token.encode(), hashlib.sha256).hexdigest()
+
+
+def new_token() -> str:
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def check_agent(name: str, roles: list[str]) -> None:
+    if problem := agent_id_problem(name, settings.BROKER.role_names):
+        raise BadAgent(problem)
+    unknown = sorted(set(roles) - settings.BROKER.role_names)
+    if unknown:
+        known = ", ".join(sorted(settings.BROKER.role_names))
+        raise BadAgent(f"unknown role {', '.join(unknown)}; the agents file has {known}")
+
+
+def create_agent(name: str, roles: list[str], now: datetime) -> tuple[Agent, str]:
+    """A new agent and its token, which is not kept."""
+    check_agent(name, roles)
+    token = new_token()
+    try:
+        with transaction.atomic():
+            agent = Agent.objects.create(
+                name=name,
+                roles=sorted(set(roles)),
+                token_hash=hash_token(token),
+                token_hint=token[-4:],
+                token_made_at=now,
+            )
+    except IntegrityError:
+        raise BadAgent(f"there is already an agent {name!r}; rotate its token in the admin") from None
+    return agent, token
+
+
+def rotate_token(agent: Agent, now: datetime) -> str:
+    """A new token; the old one is refused within seconds."""
+    token = new_token()
+    Agent.objects.filter(pk=agent.pk).update(
+        token_hash=hash_token(token), token_hint=token[-4:], token_made_at=now, changed_at=now
+    )
+    return token
+
+
+def revoke_token(agent: Agent, now: datetime) -> None:
+    Agent.objects.filter(pk=agent.pk).update(token_hash="", token_hint="", token_made_at=None, changed_at=now)
+
+
+def agent_named(name: str) -> Agent:
+    """The agent of that name, made on its first request where the API is open."""
+    agent = Agent.objects.filter(name=name).first()
+    if agent is None:
+        agent, _created = Agent.objects.get_or_create(name=name)
+    return agent

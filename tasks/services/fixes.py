@@ -1,0 +1,94 @@
+"""Fix tasks: review comments that are to be mended on the pull request's own branch."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from redis.exceptions import RedisError
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.errors import Missing
+from broker_project.lib.logs import get_logger
+from broker_project.lib.stores import redis_client
+from tasks.client import client_for
+from tasks.facts import fix_labels
+from tasks.index import keys_of, refresh_issues
+from tasks.lifecycle import TaskType
+from tasks.models import Event, FixTask, Issue, PullRequest, Repository
+from tasks.services.events import make_event
+from tasks.services.sync import apply_pull
+
+log = get_logger(__name__)
+
+
+class UnknownPullRequest(Exception):
+    pass
+
+
+def request_fix(
+    repository: Repository, pull_number: int, comments: list[str], who: str, now: datetime
+) -> FixTask:
+    """Put a fix task on offer; a second one for the same pull request adds its comments to the first."""
+    pull = find_pull(repository, pull_number, now)
+    expires_at = now + timedelta(seconds=k.CANDIDATE_SECONDS)
+    with transaction.atomic():
+        fix, created = FixTask.objects.select_for_update().get_or_create(
+            repository=repository,
+            pull_number=pull_number,
+            state=FixTask.State.OPEN,
+            defaults={"comments": comments, "created_at": now, "expires_at": expires_at},
+        )
+        if not created:
+            fix.comments = list(dict.fromkeys([*fix.comments, *comments]))
+            fix.expires_at = expires_at
+            fix.save(update_fields=["comments", "expires_at"])
+        event = make_event(
+            repository,
+            pull_number,
+            "fix wanted",
+            now=now,
+            who=who,
+            to_status="open",
+            reason=f"{len(comments)} review comments",
+        )
+        Event.objects.bulk_create([event])
+    show_fix(fix, pull)
+    refresh_issues(repository, [pull_number], now)
+    return fix
+
+
+def find_pull(repository: Repository, number: int, now: datetime) -> PullRequest:
+    pulls = PullRequest.objects.filter(repository=repository, number=number, is_open=True)
+    if pull := pulls.first():
+        return pull
+    try:
+        raw = client_for(repository).get_pull(number)
+    except Missing:
+        raise UnknownPullRequest(number) from None
+    apply_pull(repository, raw, now)
+    if pull := pulls.first():
+        return pull
+    raise UnknownPullRequest(number)
+
+
+def show_fix(fix: FixTask, pull: PullRequest) -> None:
+    issue = Issue.objects.filter(repository=fix.repository, number__in=pull.closes).first()
+    document = {
+        "issue_id": fix.pull_number,
+        "title": pull.title,
+        "body": "\n".join(f"- {comment}" for comment in fix.comments),
+        "html_url": pull.html_url,
+        "labels": list(fix_labels(pull, issue)),
+        "task_type": str(TaskType.FIX),
+    }
+    try:
+        keys = keys_of(fix.repository)
+        redis_client().set(
+            keys.key(k.TASK_FIX, pull=fix.pull_number),
+            json.dumps(document, ensure_ascii=False),
+            ex=keys.ttl_seconds(k.TASK_FIX),
+        )
+    except RedisError as error:
+        log.warning("Redis is behind", fix=fix.pk, error=str(error))

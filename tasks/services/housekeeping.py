@@ -1,0 +1,100 @@
+"""Samples, statistics and the removal of what is out of date."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from statistics import quantiles
+
+import psutil
+from django.utils import timezone
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.stores import keyspace, redis_client
+from broker_project.models import PollerRun
+from broker_project.redis_tools.cleanup import cleanup_keys
+from tasks.index import keys_of
+from tasks.models import Assignment, Event, WebhookDelivery
+from tasks.services.repositories import repositories_to_poll
+
+MEMORY_SAMPLES = 1440  # a day of minutes
+HOURS_KEPT = 168
+SAMPLE_SECONDS = 300
+EVENTS_KEPT = timedelta(days=180)
+RUNS_KEPT = timedelta(days=14)
+DELIVERIES_KEPT = timedelta(days=7)
+
+
+def record_samples(now: datetime) -> int:
+    """CPU use now, and one more memory sample; both of this machine."""
+    keys = keyspace()
+    memory = psutil.virtual_memory()
+    sample = {
+        "timestamp": now.isoformat(),
+        "used": memory.used,
+        "total": memory.total,
+        "percent": memory.percent,
+    }
+    pipe = redis_client().pipeline(transaction=True)
+    pipe.set(keys.key(k.METRICS_CPU), str(psutil.cpu_percent(interval=0.2)), ex=SAMPLE_SECONDS)
+    pipe.lpush(keys.key(k.METRICS_MEMORY), json.dumps(sample))
+    pipe.ltrim(keys.key(k.METRICS_MEMORY), 0, MEMORY_SAMPLES - 1)
+    pipe.execute()
+    return 2
+
+
+def percentiles(seconds: list[float]) -> dict[str, float | int]:
+    if not seconds:
+        return {"count": 0}
+    cuts = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
+    return {
+        "count": len(seconds),
+        "p50": round(cuts[49], 3),
+        "p95": round(cuts[94], 3),
+        "p99": round(cuts[98], 3),
+        "max": round(max(seconds), 3),
+    }
+
+
+def record_performance(now: datetime) -> int:
+    """Time to assign and to complete in this hour and the one before, from the rows."""
+    this_hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
+    repositories = repositories_to_poll()
+    for repository in repositories:
+        key = keys_of(repository).key(k.STATS_PERFORMANCE_HOURLY)
+        pipe = redis_client().pipeline(transaction=True)
+        for start in (this_hour - timedelta(hours=1), this_hour):
+            end = start + timedelta(hours=1)
+            rows = Assignment.objects.filter(repository=repository)
+            assigned = rows.filter(started_at__gte=start, started_at__lt=end).values_list(
+                "created_at", "started_at"
+            )
+            done = rows.filter(ended_at__gte=start, ended_at__lt=end, started_at__isnull=False)
+            document = {
+                "assign": percentiles([(b - a).total_seconds() for a, b in assigned]),
+                "complete": percentiles(
+                    [(b - a).total_seconds() for a, b in done.values_list("started_at", "ended_at")]
+                ),
+            }
+            pipe.hset(key, start.strftime("%Y-%m-%dT%H"), json.dumps(document))
+        pipe.hkeys(key)
+        hours = sorted(pipe.execute()[-1])
+        if len(hours) > HOURS_KEPT:
+            redis_client().hdel(key, *hours[:-HOURS_KEPT])
+    return 2 * len(repositories)
+
+
+def remove_keys() -> int:
+    """The three patterns that seed 002 allows to be removed, and nothing else."""
+    return sum(cleanup_keys(redis_client()).values())
+
+
+def remove_old_rows(now: datetime) -> int:
+    removed = 0
+    for rows in (
+        Event.objects.filter(at__lt=now - EVENTS_KEPT),
+        PollerRun.objects.filter(started_at__lt=now - RUNS_KEPT),
+        WebhookDelivery.objects.filter(received_at__lt=now - DELIVERIES_KEPT),
+    ):
+        removed += rows.delete()[0]
+    return removed

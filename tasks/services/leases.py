@@ -1,0 +1,317 @@
+"""How an assignment ends, and how it lives until then. Every ending is fenced by the agent and the live state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.errors import OutsideError
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact, redact_value
+from broker_project.lib.stores import redis_client
+from tasks.client import client_for
+from tasks.index import keys_of, refresh_issues
+from tasks.lifecycle import (
+    ENDINGS_THAT_COUNT,
+    IN_PROGRESS,
+    NEEDS_REVIEW,
+    PARKED,
+    AssignmentState,
+    IssueStatus,
+    TaskType,
+    is_to_be_parked,
+)
+from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.services.events import make_event
+from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
+from tasks.services.reviews import remember_review
+from tasks.state import Change, record_ended
+
+log = get_logger(__name__)
+
+
+class LeaseLost(Exception):
+    """The assignment is no longer this agent's. Nothing was changed."""
+
+
+class UnknownAssignment(Exception):
+    pass
+
+
+def find_assignment(assignment_id: int) -> Assignment:
+    found = Assignment.objects.select_related("agent", "repository").filter(pk=assignment_id).first()
+    if found is None:
+        raise UnknownAssignment(assignment_id)
+    return found
+
+
+def save_heartbeat(assignment_id: int, agent_name: str, progress: str, now: datetime) -> Assignment:
+    """Prolong the lease in the database, which decides. Raises :class:`LeaseLost`."""
+    changes: dict[str, Any] = {"last_heartbeat_at": now}
+    if progress:
+        changes["progress"] = redact(progress, 2000)
+    alive = Assignment.objects.filter(
+        pk=assignment_id, agent__name=agent_name, state=AssignmentState.LIVE
+    ).update(**changes)
+    if not alive:
+        raise LeaseLost
+    return find_assignment(assignment_id)
+
+
+def restore_heartbeat(assignment: Assignment, now: datetime) -> None:
+    """Redis forgot this assignment: write its keys again."""
+    change = Change(assignment, now)
+    change.at_work()
+    change.pipe.execute()
+
+
+def complete_assignment(
+    assignment: Assignment, agent_name: str, result: Any, pull_number: int | None, now: datetime
+) -> Assignment:
+    return end_by_agent(
+        assignment,
+        agent_name,
+        AssignmentState.COMPLETED,
+        now,
+        result=redact_value(result),
+        **({"pull_number": pull_number} if pull_number else {}),
+    )
+
+
+def fail_assignment(assignment: Assignment, agent_name: str, reason: str, now: datetime) -> Assignment:
+    return end_by_agent(assignment, agent_name, AssignmentState.FAILED, now, reason=redact(reason))
+
+
+def release_assignment(assignment: Assignment, agent_name: str, now: datetime) -> Assignment:
+    return end_by_agent(
+        assignment, agent_name, AssignmentState.RELEASED, now, reason="given back by the agent"
+    )
+
+
+def end_by_agent(
+    assignment: Assignment, agent_name: str, state: AssignmentState, now: datetime, **fields: Any
+) -> Assignment:
+    """End it, or give the same answer again if this very ending is on record. Raises :class:`LeaseLost`."""
+    if assignment.agent.name != agent_name:
+        raise LeaseLost
+    if end(assignment, state, who=agent_name, now=now, **fields):
+        return assignment
+    assignment.refresh_from_db()
+    if assignment.state == state and not assignment.is_cancelled:
+        return assignment
+    raise LeaseLost
+
+
+def end(
+    assignment: Assignment,
+    state: AssignmentState,
+    *,
+    who: str,
+    now: datetime,
+    is_cancelled: bool | None = None,
+    is_parked: bool = False,
+    **fields: Any,
+) -> bool:
+    """End a live assignment; False if it was not live any more. Redis and GitHub follow; neither can undo it."""
+    previous = assignment.state
+    values: dict[str, Any] = {"state": state, "ended_at": now, **fields}
+    if is_cancelled is not None:
+        values["is_cancelled"] = is_cancelled
+    with transaction.atomic():
+        ended = Assignment.objects.filter(
+            pk=assignment.pk, state__in=[AssignmentState.LIVE, AssignmentState.CLAIMING]
+        ).update(**values)
+        if not ended:
+            return False
+        for name, value in values.items():
+            setattr(assignment, name, value)
+        parked = is_parked or count_attempt(assignment, state)
+        owed = owed_after(assignment, state, parked)
+        Assignment.objects.filter(pk=assignment.pk).update(labels_due=owed)
+        assignment.labels_due = owed
+        store_labels(
+            assignment.repository, assignment.number, changed_labels(current_labels(assignment), owed), now
+        )
+        settle_fix_task(assignment, state)
+        word = status_after(assignment, state, parked)
+        event = make_event(
+            assignment.repository,
+            assignment.number,
+            "parked" if parked else str(state),
+            now=now,
+            who=who,
+            from_status="processing" if previous == AssignmentState.LIVE else "open",
+            to_status=str(word),
+            reason=assignment.reason,
+            assignment=assignment,
+        )
+        Event.objects.bulk_create([event])
+    settle_review(assignment, state)
+    show_ended(assignment, word, now)
+    try_to_pay(assignment)
+    return True
+
+
+def count_attempt(assignment: Assignment, state: AssignmentState) -> bool:
+    """Count a lost or failed attempt; True if that was one too many."""
+    if state not in ENDINGS_THAT_COUNT:
+        return False
+    if assignment.task_type == TaskType.FIX:
+        fixes = FixTask.objects.filter(
+            repository=assignment.repository, pull_number=assignment.number, state=FixTask.State.ASSIGNED
+        )
+        fixes.update(lost_attempts=F("lost_attempts") + 1)
+        attempts = fixes.values_list("lost_attempts", flat=True).first() or 0
+    else:
+        issues = Issue.objects.filter(repository=assignment.repository, number=assignment.number)
+        issues.update(lost_attempts=F("lost_attempts") + 1)
+        attempts = issues.values_list("lost_attempts", flat=True).first() or 0
+    return is_to_be_parked(attempts, settings.BROKER.max_attempts)
+
+
+def owed_after(assignment: Assignment, state: AssignmentState, parked: bool) -> dict[str, Any]:
+    add = []
+    comment = ""
+    if parked:
+        add.append(PARKED)
+        comment = parking_comment(assignment)
+    elif state is AssignmentState.COMPLETED and assignment.task_type != TaskType.FIX:
+        add.append(NEEDS_REVIEW)
+    return labels_owed(add, [IN_PROGRESS, assignment.agent.name], comment)
+
+
+def parking_comment(assignment: Assignment) -> str:
+    reason = f" The last reason: {assignment.reason[:500]}" if assignment.reason else ""
+    return (
+        f"Parked after {assignment.attempt} attempts that were lost or failed.{reason}\n\n"
+        f"Take the label `{PARKED}` off to offer it again.\n\n"
+        "試行が上限に達したため保留しました。"
+        f"ラベル `{PARKED}` を外すと、もう一度割り当ての対象になります。"
+    )
+
+
+def current_labels(assignment: Assignment) -> list[str]:
+    rows = Issue.objects.filter(repository=assignment.repository, number=assignment.number)
+    found = rows.values_list("labels", flat=True).first()
+    if found is None:
+        pulls = PullRequest.objects.filter(repository=assignment.repository, number=assignment.number)
+        found = pulls.values_list("labels", flat=True).first()
+    return list(found or [])
+
+
+def settle_fix_task(assignment: Assignment, state: AssignmentState) -> None:
+    if assignment.task_type != TaskType.FIX:
+        return
+    after = FixTask.State.DONE if state is AssignmentState.COMPLETED else FixTask.State.OPEN
+    FixTask.objects.filter(
+        repository=assignment.repository, pull_number=assignment.number, state=FixTask.State.ASSIGNED
+    ).update(state=after)
+
+
+def status_after(assignment: Assignment, state: AssignmentState, parked: bool) -> IssueStatus:
+    if parked:
+        return IssueStatus.PARKED
+    if state is AssignmentState.FAILED:
+        return IssueStatus.ERROR
+    if state is AssignmentState.COMPLETED:
+        return (
+            IssueStatus.NEEDS_REVIEW
+            if assignment.task_type == TaskType.DEVELOPMENT
+            else IssueStatus.COMPLETED
+        )
+    return IssueStatus.OPEN
+
+
+def settle_review(assignment: Assignment, state: AssignmentState) -> None:
+    if assignment.task_type == TaskType.REVIEW and state is AssignmentState.COMPLETED:
+        remember_review(assignment)
+
+
+def show_ended(assignment: Assignment, word: IssueStatus, now: datetime) -> None:
+    """Redis follows the row; while it is away nothing is lost, the rebuild writes it again."""
+    try:
+        change = Change(assignment, now)
+        record_ended(change, word)
+        if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
+            change.pipe.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
+        change.pipe.execute()
+        refresh_issues(assignment.repository, [assignment.number], now)
+    except RedisError as error:
+        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
+
+
+def try_to_pay(assignment: Assignment) -> None:
+    """Tell GitHub now if it listens; the pollers do it otherwise."""
+    try:
+        pay_labels(client_for(assignment.repository), assignment)
+    except OutsideError as error:
+        log.warning("labels follow later", issue=assignment.number, error=str(error))
+
+
+def finish_previous(repository: Repository, number: int, agent_name: str, now: datetime) -> None:
+    """The next request of an agent ends what it had: both labels off, ``needs-review`` on (seed 001).
+
+    Raises the shared errors if GitHub did not take the labels of an issue that has no assignment of ours.
+    """
+    live = (
+        Assignment.objects.select_related("agent", "repository")
+        .filter(repository=repository, number=number, state=AssignmentState.LIVE)
+        .first()
+    )
+    if live is not None:
+        if live.agent.name == agent_name:
+            end(
+                live,
+                AssignmentState.COMPLETED,
+                who=agent_name,
+                now=now,
+                reason="ended by the agent's next request",
+            )
+        return
+    issue = Issue.objects.filter(repository=repository, number=number, is_open=True).first()
+    if issue is None or not {IN_PROGRESS, agent_name} <= set(issue.labels):
+        refresh_issues(repository, [number], now)
+        redis_client().delete(keys_of(repository).key(k.AGENT_CURRENT_TASK, agent=agent_name))
+        return
+    client = client_for(repository)
+    client.add_labels(number, [NEEDS_REVIEW])
+    for name in (IN_PROGRESS, agent_name):
+        client.remove_label(number, name)
+    owed = labels_owed([NEEDS_REVIEW], [IN_PROGRESS, agent_name])
+    with transaction.atomic():
+        store_labels(repository, number, changed_labels(issue.labels, owed), now)
+        event = make_event(
+            repository,
+            number,
+            "completed",
+            now=now,
+            who=agent_name,
+            from_status="processing",
+            to_status=str(IssueStatus.NEEDS_REVIEW),
+            reason="labelled with the agent; ended by its next request",
+        )
+        Event.objects.bulk_create([event])
+    refresh_issues(repository, [number], now)
+
+
+def live_assignment_of(agent_name: str) -> Assignment | None:
+    return (
+        Assignment.objects.select_related("agent", "repository")
+        .filter(agent__name=agent_name, state=AssignmentState.LIVE)
+        .first()
+    )
+
+
+def lost_before(now: datetime | None = None) -> datetime:
+    """Leases whose last heartbeat is older than this are lost."""
+    from tasks.state import lease_expires_at
+
+    moment = now or timezone.now()
+    return moment - (lease_expires_at(moment) - moment)

@@ -1,0 +1,258 @@
+"""Waiting for work: a socket and a timer an agent, one Redis subscription a process.
+
+A message on the wake channel wakes as many waiters as there is new work. A look every few seconds covers lost
+messages, reviews that have become due, and maintenance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import redis.asyncio
+from django.db import close_old_connections
+from django.utils import timezone
+from redis.exceptions import NoScriptError, RedisError
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.flags import parse_flag
+from broker_project.lib.logs import get_logger
+from broker_project.lib.stores import async_redis_client, keyspace
+from tasks.index import ANY_ROLE, CLAIM, keys_of
+from tasks.models import Agent, Repository
+from tasks.repositories import enabled_repositories, kept_repositories
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+WORKERS = 16  # what may block: the database and GitHub
+LOOK_SECONDS = (2.0, 4.0)  # between two looks of a process, at random
+SEEN_SECONDS = 30.0
+BUCKET = 1 << 46  # see tasks/index.py: the priority stands above the order
+
+
+class Woken(StrEnum):
+    WORK = "work"
+    TIMEOUT = "timeout"
+    GONE = "gone"  # the client
+    CLOSING = "closing"  # the server
+    REDIS = "redis"  # the subscription broke
+    MAINTENANCE = "maintenance"
+
+
+class Waiter:
+    """One waiting request. The future is made anew for each wait."""
+
+    __slots__ = ("future", "is_gone", "roles")
+
+    def __init__(self, roles: tuple[str, ...]) -> None:
+        self.roles = roles
+        self.is_gone = False
+        self.future: asyncio.Future[Woken] | None = None
+
+    def wake(self, why: Woken) -> bool:
+        if self.future is None or self.future.done():
+            return False
+        self.future.set_result(why)
+        return True
+
+
+class Hub:
+    """Everything the lean path shares inside one process and event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.client: redis.asyncio.Redis = async_redis_client(max_connections=64)
+        self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
+        self.waiters: dict[Waiter, None] = {}  # in the order of their coming
+        self.seen: dict[str, datetime] = {}
+        self.is_closing = False
+        self.claim_sha = ""
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self.tasks = [self.loop.create_task(self.listen()), self.loop.create_task(self.look_around())]
+
+    def close(self) -> None:
+        """Send every waiter home. The server calls this before it waits for open connections."""
+        self.is_closing = True
+        for waiter in list(self.waiters):
+            waiter.wake(Woken.CLOSING)
+
+    async def stop(self) -> None:
+        self.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.in_thread(self.save_seen)
+        await self.client.aclose()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run what may block in the bounded pool. It runs to its end even if the request goes away."""
+        return await self.loop.run_in_executor(self.pool, _with_connections, call, *arguments)
+
+    async def repositories(self) -> list[Repository]:
+        kept = kept_repositories()
+        return kept if kept is not None else await self.in_thread(enabled_repositories)
+
+    async def claim(self, arguments: Sequence[Any]) -> list[Any]:
+        if not self.claim_sha:
+            self.claim_sha = str(await self.client.script_load(CLAIM))
+        try:
+            return list(await self.client.evalsha(self.claim_sha, *arguments))  # type: ignore[misc]
+        except NoScriptError:
+            self.claim_sha = str(await self.client.script_load(CLAIM))
+            return list(await self.client.evalsha(self.claim_sha, *arguments))  # type: ignore[misc]
+
+    async def wait(self, waiter: Waiter, seconds: float) -> Woken:
+        """Wait until something wakes this waiter, or so many seconds."""
+        if self.is_closing:
+            return Woken.CLOSING
+        waiter.future = self.loop.create_future()
+        self.waiters[waiter] = None
+        timer = self.loop.call_later(seconds, waiter.wake, Woken.TIMEOUT)
+        try:
+            return await waiter.future
+        finally:
+            timer.cancel()
+            self.waiters.pop(waiter, None)
+
+    def wake_offers(self, offers: Sequence[Sequence[str]]) -> int:
+        """Wake one fitting waiter for each offer, the longest waiting first."""
+        count = 0
+        waiting = list(self.waiters)
+        for roles in offers:
+            for position, waiter in enumerate(waiting):
+                if (not waiter.roles or not set(waiter.roles).isdisjoint(roles)) and waiter.wake(Woken.WORK):
+                    del waiting[position]
+                    count += 1
+                    break
+        return count
+
+    def wake_any(self, number: int, why: Woken = Woken.WORK) -> None:
+        for waiter in list(self.waiters)[:number]:
+            waiter.wake(why)
+
+    async def listen(self) -> None:
+        """The one subscription. While it is broken, waiters are told, and the looks go on."""
+        channel = keyspace().key(k.CHANNEL_WAKE)
+        while True:
+            client = async_redis_client(socket_timeout=None, health_check_interval=15)
+            try:
+                async with client.pubsub() as subscription:
+                    await subscription.subscribe(channel)
+                    async for message in subscription.listen():
+                        if message["type"] == "message":
+                            self.ring(message["data"])
+            except RedisError as error:
+                log.warning("subscription broke", error=str(error))
+                self.wake_any(len(self.waiters), Woken.REDIS)
+            finally:
+                await client.aclose()
+            await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311
+
+    def ring(self, data: str) -> None:
+        try:
+            message = json.loads(data)
+            offers, number = message.get("offers", []), int(message.get("any", 0))
+        except (ValueError, TypeError, AttributeError):
+            log.warning("wake message not understood", data=data[:200])
+            return
+        if offers:
+            self.wake_offers(offers)
+        if number:
+            self.wake_any(number)
+
+    async def look_around(self) -> None:
+        last_saved = self.loop.time()
+        while True:
+            await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
+            try:
+                if self.waiters:
+                    await self.look()
+                if self.seen and self.loop.time() - last_saved > SEEN_SECONDS:
+                    last_saved = self.loop.time()
+                    await self.in_thread(self.save_seen)
+            except RedisError as error:
+                log.warning("Redis does not answer", error=str(error))
+                self.wake_any(len(self.waiters), Woken.REDIS)
+            except Exception:
+                # The next look comes in seconds; a process that stopped looking would strand its waiters.
+                log.exception("look failed")
+
+    async def look(self) -> None:
+        """One round trip for all waiters: is there anything that one of them could be given?"""
+        repositories = await self.repositories()
+        roles = sorted({role for waiter in self.waiters for role in (waiter.roles or (ANY_ROLE,))})
+        now = timezone.now()
+        pipe = self.client.pipeline(transaction=False)
+        pipe.get(keyspace().key(k.FLAG_MAINTENANCE))
+        for repository in repositories:
+            queue_look(pipe, repository, roles, now)
+        flag, *answers = await pipe.execute()
+        if parse_flag(flag).is_on:
+            self.wake_any(len(self.waiters), Woken.MAINTENANCE)
+            return
+        size = 3 + 2 * len(roles)
+        looks = [answers[i : i + size] for i in range(0, len(answers), size)]
+        if any(not look[0] or look[2] for look in looks):
+            # The index has to be built, or a review has become due: somebody has to ask.
+            self.wake_any(1)
+        for role, number in claimable(looks, roles).items():
+            for waiter in [w for w in self.waiters if role == ANY_ROLE or role in w.roles][:number]:
+                waiter.wake(Woken.WORK)
+
+    def note_seen(self, name: str, now: datetime) -> None:
+        self.seen[name] = now
+
+    def save_seen(self) -> None:
+        seen, self.seen = self.seen, {}
+        if seen:
+            Agent.objects.filter(name__in=list(seen)).update(last_seen_at=max(seen.values()))
+
+
+def queue_look(pipe: Any, repository: Repository, roles: Sequence[str], now: datetime) -> None:
+    keys = keys_of(repository)
+    pipe.exists(keys.key(k.INDEX_READY))
+    pipe.hkeys(keys.key(k.INDEX_OPEN))
+    pipe.zcount(keys.key(k.INDEX_WAITING), "-inf", now.timestamp())
+    for role in roles:
+        pipe.zrange(keys.key(k.INDEX_OFFER, role=role), 0, 49, withscores=True)
+        pipe.zcard(keys.key(k.INDEX_FLOAT, role=role))
+
+
+def claimable(looks: Sequence[Sequence[Any]], roles: Sequence[str]) -> dict[str, int]:
+    """How many waiters of each role would find something, by the rule of the gate."""
+    from django.conf import settings
+
+    found: dict[str, int] = {}
+    best_open = min((int(p) for look in looks for p in look[1]), default=None)
+    for position, role in enumerate(roles):
+        heads = [score for look in looks for _, score in look[3 + 2 * position]]
+        floats = sum(look[4 + 2 * position] for look in looks)
+        buckets = [int(score // BUCKET) for score in heads]
+        best = best_open if settings.BROKER.priority_gate == "open" else min(buckets, default=None)
+        number = floats + sum(1 for bucket in buckets if best is not None and bucket == min(best, 127))
+        if number:
+            found[role] = number
+    return found
+
+
+def _with_connections(call: Callable[..., T], *arguments: Any) -> T:
+    """Django closes what is too old or broken before and after, as it does around a request."""
+    close_old_connections()
+    try:
+        return call(*arguments)
+    finally:
+        close_old_connections()
+
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
