@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sandbox.core import System, from_iso
+from sandbox.mastodon_instance import NODEINFO_SCHEMA, instance_v1, instance_v2, nodeinfo
 from sandbox.mastodon_text import URL_LENGTH, content_html, countable_length, page_html
 from sandbox.partial_state import refuse_unknown
 
@@ -19,7 +20,6 @@ KEY_LIFETIME = timedelta(hours=1)
 RATE_WINDOW_SECONDS = 300
 DEFAULT_PAGE, MAX_PAGE = 20, 40
 VISIBILITIES = ("public", "unlisted", "private", "direct")
-VERSION = "4.5.2"
 
 
 class Mastodon(System):
@@ -202,60 +202,17 @@ class Mastodon(System):
         )
 
     async def instance_v1(self, request: Request) -> Response:
-        return self._answer(
-            {
-                "uri": self.world.base_url.partition("://")[2],
-                "title": "Sandbox Mastodon",
-                "short_description": "A stand-in; nothing here is public.",
-                "description": "A stand-in; nothing here is public.",
-                "email": "",
-                "version": VERSION,
-                "urls": {},
-                "stats": {"user_count": 1, "status_count": len(self.statuses), "domain_count": 1},
-                "languages": ["ja"],
-                "registrations": False,
-                "approval_required": False,
-                "invites_enabled": False,
-                "configuration": self._configuration(),
-                "contact_account": self._account(),
-                "rules": [],
-            }
-        )
+        count = len(self.statuses)
+        return self._answer(instance_v1(self._domain, self._configuration(), self._account(), count))
 
     async def instance_v2(self, request: Request) -> Response:
-        return self._answer(
-            {
-                "domain": self.world.base_url.partition("://")[2],
-                "title": "Sandbox Mastodon",
-                "version": VERSION,
-                "source_url": "https://github.com/mastodon/mastodon",
-                "description": "A stand-in; nothing here is public.",
-                "usage": {"users": {"active_month": 1}},
-                "languages": ["ja"],
-                "configuration": self._configuration(),
-                "registrations": {"enabled": False, "approval_required": False, "message": None},
-                "api_versions": {"mastodon": 7},
-                "contact": {"email": "", "account": self._account()},
-                "rules": [],
-            }
-        )
+        return self._answer(instance_v2(self._domain, self._configuration(), self._account()))
 
     async def nodeinfo_links(self, request: Request) -> Response:
-        rel = "http://nodeinfo.diaspora.software/ns/schema/2.0"
-        return JSONResponse({"links": [{"rel": rel, "href": f"{self._base}/nodeinfo/2.0"}]})
+        return JSONResponse({"links": [{"rel": NODEINFO_SCHEMA, "href": f"{self._base}/nodeinfo/2.0"}]})
 
     async def nodeinfo(self, request: Request) -> Response:
-        return JSONResponse(
-            {
-                "version": "2.0",
-                "software": {"name": "mastodon", "version": VERSION},
-                "protocols": ["activitypub"],
-                "services": {"outbound": [], "inbound": []},
-                "usage": {"users": {"total": 1}, "localPosts": len(self.statuses)},
-                "openRegistrations": False,
-                "metadata": {},
-            }
-        )
+        return JSONResponse(nodeinfo(len(self.statuses)))
 
     # Pages for people
 
@@ -280,6 +237,10 @@ class Mastodon(System):
     @property
     def _base(self) -> str:
         return f"{self.world.base_url}/{self.name}"
+
+    @property
+    def _domain(self) -> str:
+        return self.world.base_url.partition("://")[2]
 
     def _page(self, status: dict[str, Any]) -> str:
         return f"{self._base}/@bot/{status['id']}"

@@ -106,7 +106,9 @@ def test_lineups_appear_forty_minutes_before(api: Api, sandbox: SandboxHandle) -
     at(sandbox, MATCH.kickoff - timedelta(minutes=41))
     assert api.get("/fixtures/lineups", fixture=MATCH.id) == []
     at(sandbox, MATCH.kickoff - timedelta(minutes=39))
-    for side in api.get("/fixtures/lineups", fixture=MATCH.id):
+    sides = api.get("/fixtures/lineups", fixture=MATCH.id)
+    assert [side["team"]["id"] for side in sides] == [team.id for team in (MATCH.home, MATCH.away) if team]
+    for side in sides:
         grids = [entry["player"]["grid"] for entry in side["startXI"]]
         lines = [1, *map(int, side["formation"].split("-"))]
         assert grids == [
