@@ -133,7 +133,8 @@ def text_of(content: lxml.html.HtmlElement) -> str:
             parts.append(element.text.replace("\n", " ") if element.tag != "pre" else element.text)
         if event == "end" and element.tail and element is not content:
             parts.append(element.tail.replace("\n", " "))
-    lines = (re.sub(r"[^\S\n]+", " ", line).strip() for line in "".join(parts).split("\n"))
+    whole: str = "".join(parts)
+    lines = (re.sub(r"\s+", " ", line).strip() for line in whole.split("\n"))
     return "\n".join(line for line in lines if line)
 
 

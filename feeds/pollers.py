@@ -63,6 +63,8 @@ class ItemRun:
         """Take back what killed workers left: their claims, each counted, and their files."""
         self.counts["crashed"] += services.sweep_stale_leases(self.tools.clock())
         remove_leftovers(self.tools.downloads, settings.BROKER.feed_lease_seconds, time.time())
+        # What was just taken back may be screened in this very run.
+        self.started_at = self.tools.clock()
 
     def step(self) -> bool:
         """Summarise and post the oldest pending item, else screen one. False if nothing was due."""

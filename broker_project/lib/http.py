@@ -139,7 +139,7 @@ def checked_url(url: str) -> httpx.URL:
         parsed = httpx.URL(url) if len(url) <= MAX_URL_LENGTH else None
     except (httpx.InvalidURL, ValueError, TypeError):
         parsed = None
-    if parsed is None or not parsed.host:
+    if parsed is None or not parsed.host or (parsed.port is not None and not 0 < parsed.port < 65536):
         raise Rejected("web", "this is no usable address")
     if parsed.scheme not in ("http", "https"):
         raise ForbiddenAddress(parsed.host, f"{parsed.scheme}: is not fetched, only http and https")
