@@ -210,7 +210,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
             task_prefix=outer.get("BROKER_TASK_KEY_PREFIX", inner.get("BROKER_TASK_KEY_PREFIX")),
             config_file=env.text("BROKER_REDIS_CONFIG"),
         ),
-        metrics_token=env.text("BROKER_METRICS_TOKEN"),
+        metrics_token=env.token("BROKER_METRICS_TOKEN"),
         log_as_json=env.choice("BROKER_LOG_FORMAT", "text", ("text", "json")) == "json",
         log_level=env.choice("BROKER_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         sandbox=sandbox,
@@ -428,7 +428,7 @@ def read_role(name: str, position: int, entry: object) -> AgentRole:
 
 
 def read_github(env: Environment, sandbox: bool, sandbox_url: str) -> GitHubConfig:
-    repository, token = env.text("GITHUB_REPOSITORY"), env.text("GITHUB_TOKEN")
+    repository, token = env.text("GITHUB_REPOSITORY"), env.token("GITHUB_TOKEN")
     app_id, key = env.text("GITHUB_APP_ID"), read_private_key(env)
     api_url = env.url("GITHUB_API_URL")
     if repository and not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
@@ -478,7 +478,7 @@ def read_gemini(env: Environment, sandbox: bool, sandbox_url: str) -> GeminiConf
     screening = env.text("GEMINI_SCREENING_MODEL", "gemini-2.5-flash-lite")
     summary = env.text("GEMINI_SUMMARY_MODEL", "gemini-2.5-flash")
     url = env.url("GEMINI_API_URL")
-    if key := env.text("GEMINI_API_KEY"):
+    if key := env.token("GEMINI_API_KEY"):
         return GeminiConfig(Source.REAL, url, screening, summary, key)
     if sandbox:
         return GeminiConfig(Source.SANDBOX, f"{sandbox_url}/gemini", screening, summary, "sandbox-gemini")
@@ -488,7 +488,7 @@ def read_gemini(env: Environment, sandbox: bool, sandbox_url: str) -> GeminiConf
 def read_mastodon(env: Environment, sandbox: bool, sandbox_url: str) -> MastodonConfig:
     visibility = env.choice("MASTODON_VISIBILITY", "unlisted", ("public", "unlisted", "private", "direct"))
     url = env.url("MASTODON_API_URL")
-    if token := env.text("MASTODON_ACCESS_TOKEN"):
+    if token := env.token("MASTODON_ACCESS_TOKEN"):
         if not url:
             raise ConfigError("MASTODON_API_URL must be set when MASTODON_ACCESS_TOKEN is.")
         return MastodonConfig(Source.REAL, url, visibility, token)
@@ -503,7 +503,7 @@ def read_football(env: Environment, sandbox: bool, sandbox_url: str) -> Football
         raise ConfigError("FIXTURE_LEAGUES must be league numbers separated by commas.")
     numbers = tuple(int(league) for league in leagues)
     url = env.url("API_FOOTBALL_URL")
-    if key := env.text("API_FOOTBALL_KEY"):
+    if key := env.token("API_FOOTBALL_KEY"):
         return FootballConfig(Source.REAL, url or "https://v3.football.api-sports.io", numbers, key)
     if sandbox:
         return FootballConfig(Source.SANDBOX, f"{sandbox_url}/football", numbers, "sandbox-football")

@@ -1,4 +1,4 @@
-"""Typed readers for the environment. A bad value raises :class:`ConfigError` with a sentence that names it."""
+"""Typed readers for the environment. A bad value raises :class:`ConfigError` with a sentence naming it."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ class Environment:
         self.names_read.add(name)
         return self.values.get(name, "").strip() or default
 
+    def token(self, name: str) -> str:
+        """A credential. It travels in a header, where a space or a line break has no place."""
+        value = self.text(name)
+        if any(not "!" <= character <= "~" for character in value):
+            raise ConfigError(
+                f"{name} must be plain letters, digits and signs without spaces."
+            )
+        return value
+
     def is_set(self, name: str) -> bool:
         return bool(self.text(name))
 
@@ -89,7 +98,7 @@ class Environment:
 
 
 def check_url(name: str, value: str, schemes: tuple[str, ...] = ("http", "https")) -> None:
-    """Refuse what is no absolute URL of one of the schemes. The value is not repeated: it may hold a password."""
+    """Refuse what is no absolute URL of these schemes. The value is not repeated: it may hold a password."""
     try:
         parts = urlsplit(value)
         port_is_good = parts.port is None or parts.port > 0

@@ -115,7 +115,7 @@ def test_a_killed_redis_is_started_again_with_its_data(broker: BrokerProcess) ->
 
 
 def test_a_cluster_that_hangs_after_its_idle_workers_were_killed_works_again(broker: BrokerProcess) -> None:
-    """One of the idle workers holds the queue's reader lock while it waits; killed, it takes the lock with it."""
+    """An idle worker holds the queue's reader lock while it waits; killed, it takes the lock with it."""
     wait_for(broker.canary, "a canary that was run")
     cluster, workers = broker.part("qcluster").pid, wait_for(broker.workers, "workers")
     assert len(workers) == 3
