@@ -1,0 +1,240 @@
+"""The scripts in Redis come to the same choice as the pure functions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace as dc_replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from django.test import override_settings
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.stores import keyspace
+from tasks.index import (
+    CLAIM,
+    PUT,
+    ClaimRequest,
+    claim_arguments,
+    order_score,
+    parse_put,
+    put_arguments,
+)
+from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
+from tasks.models import Repository
+
+NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
+TOKENS = count()
+
+
+def repository(namespace: str = "") -> Repository:
+    return Repository(pk=1, full_name="o/r", namespace=namespace or keyspace().names.namespace)
+
+
+def entry(offer: Offer, counted: int | None = -2) -> dict[str, Any]:
+    return {
+        "k": (offer.priority if offer.priority is not None else -1) if counted == -2 else counted,
+        "p": -1 if offer.priority is None else offer.priority,
+        "s": order_score(offer),
+        "r": list(offer.roles),
+        "d": offer.due_at.timestamp() if offer.due_at else 0,
+        "o": 1,
+        "w": [],
+        "t": str(offer.task_type),
+    }
+
+
+def blocked(priority: int) -> dict[str, Any]:
+    """An open issue that counts for the gate but cannot be handed out."""
+    return {"k": priority, "p": -1, "s": 0, "r": [], "d": 0, "o": 0, "w": [], "t": "development"}
+
+
+def put(
+    store: redis.Redis, entries: list[tuple[int, dict[str, Any] | None]], repo: Repository | None = None
+) -> Any:
+    keys = keyspace() if repo is None else keyspace().sibling(repo.namespace)
+    store.set(keys.key(k.INDEX_READY), "1")
+    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW)))  # type: ignore[arg-type]
+
+
+def claim(
+    store: redis.Redis, *roles: str, first: bool = False, repos: list[Repository] | None = None, **more: Any
+) -> Any:
+    request = ClaimRequest("agent-1", roles, f"t{next(TOKENS)}", first, **more)
+    return store.eval(CLAIM, *claim_arguments(request, repos or [repository()], NOW))
+
+
+def offer(number: int, priority: int | None = 0, **changes: Any) -> Offer:
+    base = Offer(number, TaskType.DEVELOPMENT, ("BACKENDCODER",), priority, NOW - timedelta(days=1))
+    return dc_replace(base, **changes)
+
+
+def drain(store: redis.Redis, *roles: str) -> list[int]:
+    found = []
+    while (answer := claim(store, *roles))[0] == "task":
+        found.append(int(answer[2]))
+    return found
+
+
+offers_strategy = st.lists(
+    st.tuples(
+        st.sampled_from([None, 0, 1, 2, 3, 10, 127]),
+        st.sampled_from(list(TaskType)),
+        st.sampled_from([("A",), ("B",), ("A", "B")]),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("gate", ["open", "assignable"])
+@given(
+    rows=offers_strategy,
+    roles=st.sampled_from([(), ("A",), ("B",), ("A", "B")]),
+    hidden=st.sampled_from([None, 0, 2]),
+)
+@example(rows=[(0, TaskType.DEVELOPMENT, ("A",), 0)] * 12, roles=(), hidden=None)
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_claims_come_in_the_order_of_the_rules(
+    store: redis.Redis, gate: str, rows: list[Any], roles: tuple[str, ...], hidden: int | None
+) -> None:
+    store.flushall()
+    offers = [
+        Offer(number, kind, own, priority, NOW - timedelta(days=days))
+        for number, (priority, kind, own, days) in enumerate(rows, start=1)
+    ]
+    entries: list[tuple[int, dict[str, Any] | None]] = [(o.number, entry(o)) for o in offers]
+    if hidden is not None:
+        entries.append((99, blocked(hidden)))
+    with override_settings(BROKER=dc_replace(settings.BROKER, priority_gate=gate)):
+        put(store, entries)
+        expected = []
+        left = list(offers)
+        while True:
+            open_priorities = [o.priority for o in offers if o.priority is not None]
+            open_priorities += [] if hidden is None else [hidden]
+            best = best_bucket(Gate(gate), left, open_priorities, roles, NOW)
+            fitting = choose(left, roles, best, NOW)
+            if not fitting:
+                break
+            expected.append(fitting[0].number)
+            left.remove(fitting[0])
+        assert drain(store, *roles) == expected
+
+
+def test_queues_show_the_order_of_handing_out(store: redis.Redis) -> None:
+    same = NOW - timedelta(days=2)
+    put(
+        store,
+        [
+            (10, entry(offer(10, 0, updated_at=same))),
+            (9, entry(offer(9, 0, updated_at=same))),
+            (100, entry(offer(100, 0, updated_at=same))),
+            (3, entry(offer(3, 1))),
+            (4, entry(offer(4, 2))),
+            (5, entry(offer(5, 7))),
+            (6, entry(offer(6, None, task_type=TaskType.FIX))),
+        ],
+    )
+    names = {q: store.zrange(keyspace().key(k.QUEUE, priority=q), 0, -1) for q in ("high", "normal", "low")}
+    assert names == {"high": ["6", "9", "10", "100", "3"], "normal": ["4"], "low": ["5"]}
+
+
+def test_what_floats_moves_with_the_best_bucket(store: redis.Redis) -> None:
+    put(store, [(1, entry(offer(1, 0))), (2, entry(offer(2, 2))), (6, entry(offer(6, None)))])
+    assert store.zscore(keyspace().key(k.QUEUE, priority="high"), "6") is not None
+    result = put(store, [(1, None)])
+    assert result.is_best_changed
+    assert store.zrange(keyspace().key(k.QUEUE, priority="normal"), 0, -1) == ["2", "6"]
+    assert store.zcard(keyspace().key(k.QUEUE, priority="high")) == 0
+
+
+def test_a_locked_issue_is_passed_over_and_stays_on_offer(store: redis.Redis) -> None:
+    put(store, [(1, entry(offer(1))), (2, entry(offer(2)))])
+    store.set(keyspace().key(k.ISSUE_LOCK, number=1), "somebody")
+    assert claim(store)[2] == "2"
+    assert claim(store) == ["none"]
+    store.delete(keyspace().key(k.ISSUE_LOCK, number=1))
+    assert claim(store)[2] == "1"
+
+
+def test_the_lock_names_the_agent_and_expires(store: redis.Redis) -> None:
+    put(store, [(1, entry(offer(1)))])
+    claim(store)
+    key = keyspace().key(k.ISSUE_LOCK, number=1)
+    assert store.get(key) == "agent-1"
+    assert 590 < store.ttl(key) <= 600
+
+
+def test_a_repeated_call_of_the_same_claim_takes_nothing_more(store: redis.Redis) -> None:
+    put(store, [(1, entry(offer(1))), (2, entry(offer(2)))])
+    arguments = claim_arguments(ClaimRequest("agent-1", (), "same", False), [repository()], NOW)
+    assert store.eval(CLAIM, *arguments) == store.eval(CLAIM, *arguments)
+    assert store.zcard(keyspace().key(k.QUEUE, priority="high")) == 1
+
+
+def test_a_review_joins_when_it_is_due(store: redis.Redis) -> None:
+    due = NOW + timedelta(minutes=5)
+    put(store, [(1, entry(offer(1, task_type=TaskType.REVIEW, due_at=due)))])
+    assert claim(store) == ["none"]
+    request = ClaimRequest("agent-1", (), "later", False)
+    assert store.eval(CLAIM, *claim_arguments(request, [repository()], due))[2] == "1"  # type: ignore[index]
+
+
+def test_priority_is_compared_across_repositories(store: redis.Redis) -> None:
+    other = repository("elsewhere")
+    put(store, [(1, entry(offer(1, 1)))])
+    put(store, [(2, entry(offer(2, 0)))], other)
+    answer = claim(store, repos=[repository(), other])
+    assert (answer[1], answer[2]) == (2, "2")
+    assert claim(store, repos=[repository(), other]) == ["none"], "P0 of the other repository is still open"
+    put(store, [(2, None)], other)
+    assert claim(store, repos=[repository(), other])[2] == "1"
+
+
+@pytest.mark.parametrize("value", ["1", "true", '{"reason": "x"}', "anything"])
+def test_maintenance_stops_claims(store: redis.Redis, value: str) -> None:
+    put(store, [(1, entry(offer(1)))])
+    store.set(keyspace().key(k.FLAG_MAINTENANCE), value)
+    assert claim(store) == ["maintenance", value]
+
+
+@pytest.mark.parametrize("value", ["0", "false", ""])
+def test_a_flag_that_is_off_stops_nothing(store: redis.Redis, value: str) -> None:
+    put(store, [(1, entry(offer(1)))])
+    store.set(keyspace().key(k.FLAG_MAINTENANCE), value)
+    assert claim(store)[0] == "task"
+
+
+def test_without_an_index_it_says_so(store: redis.Redis) -> None:
+    assert claim(store) == ["unbuilt", 1]
+
+
+def test_the_first_check_names_what_the_agent_still_has(store: redis.Redis) -> None:
+    working = {**blocked(0), "w": ["P0", "agent-1"]}
+    put(store, [(1, working), (2, entry(offer(2)))])
+    assert claim(store, first=True) == ["finish", 1, "1"]
+    assert claim(store, first=False)[2] == "2"
+
+
+def test_leaving_the_index_leaves_nothing_behind(store: redis.Redis) -> None:
+    floating = entry(offer(3, None, roles=("A", "B")))
+    put(store, [(1, entry(offer(1))), (2, {**blocked(3), "w": ["agent-1"]}), (3, floating)])
+    put(store, [(1, None), (2, None), (3, None)])
+    assert store.keys() == [keyspace().key(k.INDEX_READY)]
+
+
+def test_entries_survive_a_round_trip_as_json(store: redis.Redis) -> None:
+    wanted = entry(offer(1, roles=("設計",)))
+    put(store, [(1, wanted)])
+    assert json.loads(store.hget(keyspace().key(k.INDEX_ENTRIES), "1") or "") == wanted
+    assert claim(store, "設計")[2] == "1"
