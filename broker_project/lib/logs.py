@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
+import traceback
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -76,6 +80,10 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django.server": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+            # uvicorn brings handlers of its own, which would write tracebacks as they are; these lines
+            # take them off.
+            "uvicorn": {"level": "INFO", "propagate": True},
+            "uvicorn.error": {"level": "INFO", "propagate": True},
             "uvicorn.access": {"level": "WARNING"},
             # A line for every task taken, run and saved; the pollers log their own.
             "django-q": {"level": "WARNING"},
@@ -86,6 +94,22 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
             "asyncio": {"level": "WARNING"},
         },
     }
+
+
+def redact_uncaught() -> None:
+    """What nothing catches ends on stderr, too: in commands, and in threads."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            text = "".join(traceback.format_exception(kind, error, trace))
+            sys.stderr.write(str(redact_value(text)))
+
+    def show_in_thread(given: threading.ExceptHookArgs) -> None:
+        if given.exc_value is not None and given.exc_type is not SystemExit:
+            show(given.exc_type, given.exc_value, given.exc_traceback)
+
+    sys.excepthook = show
+    threading.excepthook = show_in_thread
 
 
 def set_log_level(level: str) -> None:

@@ -8,18 +8,24 @@ from typing import Any
 
 HIDDEN = "[hidden]"
 
-# Things that look like a secret whoever set them.
-PATTERNS = (
-    re.compile(r"(?i)\b(bearer|token|basic)\s+[A-Za-z0-9._~+/=-]{8,}"),
-    re.compile(r"\b(gh[pousr]_|github_pat_)[A-Za-z0-9_]{16,}"),
-    re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"),
-    re.compile(r"\bbrk_[A-Za-z0-9_-]{16,}"),
-    re.compile(
-        r"(?i)\b([a-z0-9_-]*(?:api[_-]?key|apisports-key|access_token|secret|password))(\"?\s*[=:]\s*\"?)[^\s\"'&,;}]{6,}"
-    ),
-    re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@"),
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL),
+# Things that look like a secret whoever set them. What is kept of a match is in its groups.
+HEADER = re.compile(
+    r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
+    # "token" and "basic" are ordinary words, too: what follows must look less like one.
+    r"|\b(token|basic)\s+(?:(?=[^\s]*[0-9])[A-Za-z0-9._~+/=-]{8,}|[A-Za-z0-9._~+/=-]{20,})"
 )
+NAME_ENDING = r"(?:api[_-]?key|apisports-key|token|secret|passw(?:or)?d|private[_-]?key)"
+# What stands before the ending is not looked at: that would cost a square of the length of hostile text.
+ASSIGNMENT = re.compile(
+    rf"""(?i)({NAME_ENDING}\\?["']?\s{{0,9}}[=:]\s{{0,9}}\\?["']?)(?!\[hidden)[^\s"'\\&,;}}]{{6,}}"""
+)
+URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
+BARE = re.compile(
+    r"\b(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bbrk_[A-Za-z0-9_-]{16,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
+    re.DOTALL,
+)
+SECRET_FIELD = re.compile(NAME_ENDING + "$", re.IGNORECASE)
 
 
 class Redactor:
@@ -33,30 +39,25 @@ class Redactor:
     def text(self, value: str) -> str:
         if self._known is not None:
             value = self._known.sub(HIDDEN, value)
-        for pattern in PATTERNS:
-            value = pattern.sub(self._replacement, value)
-        return value
+        value = BARE.sub(HIDDEN, value)
+        value = URL_PASSWORD.sub(rf"\1:{HIDDEN}@", value)
+        value = HEADER.sub(lambda match: f"{match.group(1) or match.group(2)} {HIDDEN}", value)
+        return ASSIGNMENT.sub(rf"\1{HIDDEN}", value)
 
     def value(self, value: Any) -> Any:
-        """The same for strings inside lists and dictionaries."""
+        """The same for strings inside lists and dictionaries; what is called a secret is hidden whole."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {key: self.value(item) for key, item in value.items()}
+            return {self.value(key): self._field(key, item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
 
-    @staticmethod
-    def _replacement(match: re.Match[str]) -> str:
-        text = match.group(0)
-        if text.endswith("@"):
-            return f"{match.group(1)}:{HIDDEN}@"
-        if match.re is PATTERNS[4]:
-            return f"{match.group(1)}{match.group(2)}{HIDDEN}"
-        if match.re is PATTERNS[0]:
-            return f"{match.group(1)} {HIDDEN}"
-        return HIDDEN
+    def _field(self, name: object, value: Any) -> Any:
+        if isinstance(name, str) and isinstance(value, str) and value and SECRET_FIELD.search(name):
+            return HIDDEN
+        return self.value(value)
 
 
 _redactor = Redactor()
