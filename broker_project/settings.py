@@ -12,7 +12,7 @@ from broker_project.lib.cache_keys import location
 from broker_project.lib.embedded_redis import embedded_url
 from broker_project.lib.environment import ConfigError
 from broker_project.lib.keyspace import SESSION, Keyspace
-from broker_project.lib.logs import logging_settings
+from broker_project.lib.logs import logging_settings, redact_uncaught
 from broker_project.lib.redaction import configure_redaction
 
 try:
@@ -24,6 +24,7 @@ except ConfigError as error:
 # Lets Django's classes be written as generic ones (ModelAdmin[Item]) at run time, as the type checker wants them.
 django_stubs_ext.monkeypatch()
 configure_redaction(BROKER.secret_values())
+redact_uncaught()
 
 BASE_DIR = config_module.BASE_DIR
 SECRET_KEY = BROKER.secret_key
