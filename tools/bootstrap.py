@@ -7,6 +7,7 @@ files ask for, it returns in milliseconds and touches no network. Every failure 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,12 +52,13 @@ def fingerprint(files: list[Path]) -> str:
 
 
 def make_venv() -> None:
-    if PYTHON.exists():
-        works = subprocess.run([str(PYTHON), "-c", "import pip"], capture_output=True)
-        if works.returncode == 0:
+    if VENV.is_dir():
+        if venv_works():
             return
         say("the virtual environment is broken (moved folder, upgraded Python?); making it anew")
         shutil.rmtree(VENV)
+    if not os.access(ROOT, os.W_OK | os.X_OK):
+        raise BootstrapError(f"this folder cannot be written to: {ROOT}")
     say("making the virtual environment .venv")
     made = subprocess.run([find_python(), "-m", "venv", str(VENV)], capture_output=True, text=True)
     if made.returncode != 0:
@@ -66,6 +70,28 @@ def make_venv() -> None:
         raise BootstrapError(
             f"the virtual environment could not be made: {last_line(made.stderr or made.stdout)}"
         )
+
+
+def venv_works() -> bool:
+    # A link to a Python that is gone does not "exist", yet stands in the way of a new one.
+    if not PYTHON.exists():
+        return False
+    return subprocess.run([str(PYTHON), "-c", "import pip"], capture_output=True).returncode == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Two of us in one folder (`make run` beside `make test`) take turns. The lock goes with the process."""
+    folder = os.open(ROOT, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another setup is at work in this folder; waiting for it")
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def last_line(text: str) -> str:
@@ -92,6 +118,7 @@ def install(requirements: Path) -> None:
                 "pip",
                 "install",
                 "--quiet",
+                "--no-input",
                 "--disable-pip-version-check",
                 "-r",
                 str(requirements),
@@ -125,6 +152,8 @@ def explain(stderr: str) -> str:
 
 def prepare(dev: bool) -> None:
     files = [ROOT / "requirements.txt"] + ([ROOT / "requirements-dev.txt"] if dev else [])
+    for file in files:
+        file.stat()  # one that is missing is named before anything is made
     make_venv()
     for file in files:
         stamp = VENV / f".installed-{file.stem}"
@@ -142,7 +171,8 @@ def main() -> int:
     parser.add_argument("--dev", action="store_true", help="also install what tests and checks need")
     arguments = parser.parse_args()
     try:
-        prepare(arguments.dev)
+        with alone():
+            prepare(arguments.dev)
     except BootstrapError as error:
         print(f"[setup] {error}", file=sys.stderr)
         return 1
