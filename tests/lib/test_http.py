@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -131,7 +132,7 @@ def test_the_checked_address_is_the_one_connected_to(raw: RawServer, monkeypatch
     """A name server that changes its answer after the check is not asked again."""
     real, asked = socket.getaddrinfo, []
 
-    def changing(host: str, port: int, *args: object, **kwargs: object) -> list:
+    def changing(host: str, port: int, *args: Any, **kwargs: Any) -> list:
         if host != "feed.test":
             return real(host, port, *args, **kwargs)
         asked.append(host)
@@ -154,7 +155,7 @@ def test_tls_asks_for_the_name_not_the_number(monkeypatch: pytest.MonkeyPatch) -
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
 
-    def local(host: str, asked_port: int, *args: object, **kwargs: object) -> list:
+    def local(host: str, asked_port: int, *args: Any, **kwargs: Any) -> list:
         return real("127.0.0.1" if host == "feed.test" else host, asked_port, *args, **kwargs)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
