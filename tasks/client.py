@@ -40,6 +40,7 @@ from tasks.github_answers import (
     Json,
     as_object,
     as_objects,
+    date_of,
     error_of,
     label_names,
     note_budget,
@@ -67,11 +68,13 @@ class Listing:
     """The first answer has arrived; the other pages are asked for while ``pages`` is read, once.
 
     ``etag`` may be given the next time, and is empty where an unchanged first page would prove nothing.
+    ``answered_at`` is the time by GitHub's clock.
     """
 
     is_unchanged: bool
     etag: str
     pages: Iterator[Page]
+    answered_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,8 @@ class GitHubClient:
             if not self._is_ours(item):
                 raise Rejected(SYSTEM, f"{self.full_name} has moved: set the repository's new name")
         is_telling = etag_of_full_page or len(items) < PER_PAGE
-        return Listing(False, first.headers.get("etag", "") if is_telling else "", self._pages(first, items))
+        etag = first.headers.get("etag", "") if is_telling else ""
+        return Listing(False, etag, self._pages(first, items), date_of(first.headers))
 
     def _pages(self, answer: Answer, items: list[Json]) -> Iterator[Page]:
         seen: set[str] = set()

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from broker_project.lib.dynamic_config import record_rate_limit
@@ -90,6 +91,13 @@ def as_objects(data: Any) -> list[Json]:
     if not isinstance(data, list):
         raise BadAnswer(SYSTEM, "an answer of another shape")
     return [as_object(item) for item in data]
+
+
+def date_of(headers: dict[str, str]) -> datetime | None:
+    try:
+        return parsedate_to_datetime(headers.get("date", "")).astimezone(UTC)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def label_names(data: Any) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -93,6 +94,7 @@ class Run:
     dirty: set[int] = field(default_factory=set)  # to be refreshed in the index
     newest_at: datetime | None = None  # GitHub's own time of the last change seen
     oldest_held_at: datetime | None = None
+    done: dict[str, Any] = field(default_factory=dict)  # fields of the repository's row, written at the end
 
     def note(self, changes: Changes) -> None:
         self.dirty |= changes.numbers
@@ -127,8 +129,10 @@ def sync_repository(
             look_at_comments(run)
             mark_reviews_done(run)
     finally:
-        # Committed rows must not stay unknown to the index because a later step failed.
+        # Also after a failure: rows that are committed must not stay unknown to the index. Only then is noted
+        # how far we are; a run that is killed before looks at the same window again.
         refresh(run)
+        finish(run)
     return run.counts
 
 
@@ -142,6 +146,19 @@ def refresh(run: Run) -> None:
         return
     if run.dirty:
         run.counts["offered"] = refresh_issues(run.repository, sorted(run.dirty), run.now)
+
+
+def finish(run: Run) -> None:
+    """Note how far we are: one write, and none if nothing moved."""
+    repository = run.repository
+    changed = {name: value for name, value in run.done.items() if getattr(repository, name) != value}
+    if not changed:
+        return
+    # A webhook that came meanwhile has asked for another look by emptying one of these: that stands.
+    asked = {name: getattr(repository, name) for name in ("issues_etag", "pulls_etag", "last_full_sync_at")}
+    row = Repository.objects.filter(pk=repository.pk)
+    if not row.filter(**asked).update(**changed):
+        row.update(**{name: value for name, value in changed.items() if name not in asked})
 
 
 # Issues
@@ -158,18 +175,21 @@ def sync_changed_issues(run: Run) -> None:
         run.counts["unchanged_issues"] = 1
         return
     for page in listing.pages:
-        # All of the window, changed or not: a run that was killed may have left the index behind the rows.
-        run.dirty |= read_page(run, page.items, page.asked_at)
-    etag = "" if run.oldest_held_at else listing.etag
-    save(repository, issues_etag=etag[:200], synced_until_at=watermark(run))
+        window = read_page(run, page.items, page.asked_at)
+        if not repository.issues_etag:
+            # A run that was killed, or a webhook without Redis, may have left the index behind the rows.
+            run.dirty |= window
+    run.done["issues_etag"] = "" if run.oldest_held_at else listing.etag[:200]
+    run.done["synced_until_at"] = watermark(run)
+    if not listing.etag and listing.answered_at is not None and run.oldest_held_at is None:
+        # Many changes at once: without this step every later look would read all of them again.
+        run.done["synced_until_at"] = max(watermark(run) or since, listing.answered_at - OVERLAP)
 
 
 def sync_all_issues(run: Run) -> None:
     """Everything that is open: finds what left without a trace, and what a renamed label changed."""
     repository = run.repository
-    known_mark = repository.last_full_sync_at
-    if (branch := run.client.default_branch()) != repository.default_branch:
-        save(repository, default_branch=branch[:250])
+    run.done["default_branch"] = run.client.default_branch()[:250]
     known = set(open_numbers(repository))
     seen: set[int] = set()
     for page in run.client.list_issues(since=None).pages:
@@ -178,12 +198,9 @@ def sync_all_issues(run: Run) -> None:
     missing = sorted(known - seen)
     for number in missing[:MAX_LOOKS]:
         look_at_issue(run, number)
-    save(repository, synced_until_at=watermark(run))
+    run.done.setdefault("synced_until_at", watermark(run))
     if len(missing) <= MAX_LOOKS:
-        # Guarded: a label that was renamed meanwhile has asked for one more.
-        unchanged = Repository.objects.filter(pk=repository.pk, last_full_sync_at=known_mark)
-        if unchanged.update(last_full_sync_at=run.now):
-            repository.last_full_sync_at = run.now
+        run.done["last_full_sync_at"] = run.now
     run.counts["full_listing"] = 1
 
 
@@ -248,7 +265,7 @@ def sync_pulls(run: Run) -> None:
     for number in missing[:MAX_LOOKS]:
         look_at_pull(run, number)
     is_all_known = not held and len(missing) <= MAX_LOOKS
-    save(repository, pulls_etag=listing.etag[:200] if is_all_known else "")
+    run.done["pulls_etag"] = listing.etag[:200] if is_all_known else ""
 
 
 def look_at_pull(run: Run, number: int) -> None:
@@ -284,8 +301,11 @@ def look_at_comments(run: Run) -> None:
         if pull.comments_seen_at is None or pull.updated_at > pull.comments_seen_at
     ]
     for pull in stale[:MAX_COMMENT_LOOKS]:
-        digest = digest_comments(run.client.pull_comments(pull.number))
-        store_digest(pull, digest)
+        try:
+            comments = run.client.pull_comments(pull.number)
+        except Missing:
+            continue  # gone since the listing; the next one shows it
+        store_digest(pull, digest_comments(comments))
         run.dirty.update(pull.closes)
         run.counts["comments_read"] += 1
 
@@ -348,12 +368,3 @@ def forgive(assignment: Assignment, error: OutsideError) -> None:
                 )
             ]
         )
-
-
-def save(repository: Repository, **values: object) -> None:
-    """Write what changed of a repository's row, and only that."""
-    changed = {name: value for name, value in values.items() if getattr(repository, name) != value}
-    if changed:
-        Repository.objects.filter(pk=repository.pk).update(**changed)
-        for name, value in changed.items():
-            setattr(repository, name, value)

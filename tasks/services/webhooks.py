@@ -63,7 +63,7 @@ def receive_webhook(delivery_id: str, event: str, payload: Json, now: datetime) 
     try:
         refresh_issues(repository, sorted(numbers), now)
     except redis.exceptions.RedisError as error:
-        log.warning("index not refreshed; the next poll does it", event=event, error=str(error))
+        log.warning("index not refreshed; the next poll does it", about=event, error=str(error))
     return Received.APPLIED
 
 
