@@ -57,6 +57,7 @@ _COMMON = frozenset(
 )
 SHORTEST, LONGEST = 12, 400
 FULL_LINE = 30
+WORTH_IT = 0.35  # of the weightiest; room is not filled with asides
 JAPANESE = re.compile(r"[ぁ-ゖァ-ヶ一-龥]")
 
 
@@ -115,11 +116,13 @@ def extract(text: str, characters: int, title: str = "") -> str:
         has_figures = 0.3 if re.search(r"\d", found[position]) else 0.0
         return shared + 2 * about_title + has_figures + (1.5 if position == 0 else 0.0)
 
+    weights = [weight(position) for position in range(len(found))]
+    least = max(weights) * WORTH_IT
     chosen: set[int] = set()
     used = 0
-    for position in sorted(range(len(found)), key=weight, reverse=True):
+    for position in sorted(range(len(found)), key=weights.__getitem__, reverse=True):
         cost = len(found[position]) + 1
-        if used + cost <= characters + 1:
+        if used + cost <= characters + 1 and weights[position] >= least:
             chosen.add(position)
             used += cost
     if not chosen:

@@ -115,7 +115,7 @@ def main_content(root: lxml.html.HtmlElement) -> lxml.html.HtmlElement:
 def _base_of(root: lxml.html.HtmlElement, url: str) -> str:
     for element in root.xpath("//base[@href]"):
         try:
-            return urljoin(url, element.get("href", "").strip())
+            return urljoin(url, str(element.get("href", "")).strip())
         except ValueError:
             return url
     return url

@@ -54,7 +54,7 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
         resolve_relative_uris=False,
         sanitize_html=False,
     )
-    if not parsed.version and not parsed.entries:
+    if not parsed.get("version") and not parsed.entries:
         problem = parsed.get("bozo_exception")
         raise NotAFeed(f"no RSS or Atom feed ({problem})" if problem else "no RSS or Atom feed")
     entries: dict[str, Entry] = {}
@@ -72,7 +72,7 @@ def read_entry(raw: dict[str, Any], base_url: str) -> Entry | None:
     """None if the entry is broken."""
     url = usable_url(str(raw.get("link") or ""), base_url)
     title = plain(str(raw.get("title") or ""))
-    published_at = moment(raw.get("published_parsed") or raw.get("updated_parsed"))
+    published_at = moment(first_date(raw))
     if url is None or not title or published_at is None:
         return None
     return Entry(url, title[:MAX_TITLE_LENGTH], published_at)
@@ -97,6 +97,13 @@ def plain(text: str) -> str:
     text = _TAG.sub("", text)
     printable = "".join(char if char.isprintable() else " " for char in text)
     return _SPACES.sub(" ", printable).strip()
+
+
+def first_date(raw: dict[str, Any]) -> Any:
+    """Published, else updated. By plain membership: feedparser itself answers one for the other."""
+    return next(
+        (raw[name] for name in ("published_parsed", "updated_parsed") if dict.__contains__(raw, name)), None
+    )
 
 
 def moment(parts: Any) -> datetime | None:

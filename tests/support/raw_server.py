@@ -1,4 +1,4 @@
-"""A TCP server that answers every connection with given bytes: for answers that no HTTP library would send."""
+"""A TCP server that answers every connection with given bytes: answers that no HTTP library would send."""
 
 from __future__ import annotations
 
