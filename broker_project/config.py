@@ -350,6 +350,8 @@ def sqlite(name: str) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": name,
+        # Tests run on a file too: SQLite's shared memory has other rules for locks.
+        "TEST": {"NAME": f"{name}.test"},
         "OPTIONS": {
             "timeout": 20,
             # A transaction takes the write lock when it begins: none fails half-way because another wrote first.

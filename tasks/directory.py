@@ -37,6 +37,10 @@ class Directory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Read everything again at the next refresh."""
         self._by_id: dict[int, Agent] = {}
         self._by_hash: dict[str, Agent] = {}
         self._by_name: dict[str, Agent] = {}
