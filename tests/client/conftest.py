@@ -1,0 +1,7 @@
+"""A real server for the client to talk to."""
+
+from __future__ import annotations
+
+from tests.support.server import _broker_world, broker_server, broker_world
+
+__all__ = ["_broker_world", "broker_server", "broker_world"]
