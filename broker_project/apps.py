@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 from django.contrib.admin.apps import AdminConfig
+from django.db.models.signals import post_migrate
 
 
 class BrokerConfig(AppConfig):
@@ -13,6 +14,9 @@ class BrokerConfig(AppConfig):
 
     def ready(self) -> None:
         from broker_project import checks  # noqa: F401 - registers the system checks
+        from broker_project.groups import make_groups
+
+        post_migrate.connect(make_groups, dispatch_uid="broker_project.groups")
 
 
 class BrokerAdminConfig(AdminConfig):

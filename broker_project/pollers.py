@@ -150,6 +150,6 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
     return result
 
 
-def run_scheduled(name: str) -> dict[str, int]:
+def run_scheduled(name: str, by: str = "schedule") -> dict[str, int]:
     """django-q2's entry point."""
-    return dict(run_poller(name).counts)
+    return dict(run_poller(name, PollOptions(by=by)).counts)

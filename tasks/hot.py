@@ -228,6 +228,8 @@ def save_and_answer(assignment_id: int, caller: Caller, progress: str) -> tuple[
         assignment = save_heartbeat(assignment_id, assignment.agent.name, progress, now)
     except LeaseLost:
         return problem(409, "lease_lost", f"The lease is lost: the assignment is {assignment.state}."), None
+    if assignment.ended_at is not None:  # taken back by a person: nothing to prolong, but the agent is told
+        return beat_answer(assignment.ended_at.isoformat(), True), None
     try:
         restore_heartbeat(assignment, now)
     except RedisError as error:

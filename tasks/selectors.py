@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
+from broker_project.lib.short_cache import remembered
+from tasks import issue_states
 from tasks.facts import subjects
 from tasks.index import review_delay
-from tasks.lifecycle import Gate, NotOffered, Offer, best_bucket, classify, why_not
-from tasks.models import Assignment, Issue, Repository
+from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
+from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+
+HISTORY = 100
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,75 @@ def explanation(
 
 
 def assignment_counts() -> dict[str, int]:
-    return dict(Assignment.objects.values_list("state").annotate(Count("pk")))
+    """Assignments by state; read from the index alone."""
+    rows = Assignment.objects.values_list("state").annotate(Count("pk")).order_by()
+    return remembered("assignments", lambda: dict(rows))
 
 
 def open_issue_count() -> int:
     return Issue.objects.filter(is_open=True).count()
+
+
+def issue_counts() -> dict[str, int]:
+    """Issues by the states of their list."""
+    rows = Issue.objects.order_by()
+
+    def count() -> dict[str, int]:
+        by_open = dict(rows.values_list("is_open").annotate(Count("pk")))
+        return {
+            "open": by_open.get(True, 0),
+            "closed": by_open.get(False, 0),
+            "on_offer": issue_states.on_offer(rows).count(),
+            "at_work": Assignment.objects.filter(state__in=LIVE_STATES).count(),
+            "in_review": issue_states.in_review(rows).count(),
+            "parked": issue_states.parked(rows).count(),
+        }
+
+    return remembered("issues", count)
+
+
+def pulls_numbered(repository_id: int, number: int) -> QuerySet[PullRequest]:
+    return PullRequest.objects.filter(repository_id=repository_id, number=number)
+
+
+def linked_pulls(issue: Issue) -> list[PullRequest]:
+    """Pull requests that say they close it, newest first."""
+    # Digits inside other numbers match, too; the few that do are looked at here.
+    rows = PullRequest.objects.filter(repository_id=issue.repository_id, closes__icontains=str(issue.number))
+    return [pull for pull in rows.order_by("-number")[:HISTORY] if issue.number in pull.closes]
+
+
+def attempts(repository_id: int, number: int) -> list[Assignment]:
+    rows = Assignment.objects.filter(repository_id=repository_id, number=number).select_related("agent")
+    return list(rows.defer("answer", "result").order_by("-id")[:HISTORY])
+
+
+def timeline(repository_id: int, number: int) -> list[Event]:
+    return list(Event.objects.filter(repository_id=repository_id, number=number).order_by("-id")[:HISTORY])
+
+
+def assignment_timeline(assignment_id: int) -> list[Event]:
+    return list(Event.objects.filter(assignment_id=assignment_id).order_by("-id")[:HISTORY])
+
+
+def agent_history(agent_id: int) -> list[Assignment]:
+    rows = Assignment.objects.filter(agent_id=agent_id).select_related("agent", "repository")
+    return list(rows.defer("answer", "result").order_by("-id")[:50])
+
+
+def live_assignments() -> list[Assignment]:
+    """What agents have in hand, the longest silent first."""
+    rows = Assignment.objects.filter(state__in=LIVE_STATES).select_related("agent", "repository")
+    return list(rows.defer("result").order_by("last_heartbeat_at")[:500])
+
+
+class LiveByAgent:
+    """The work in hand by agent: one query for a whole list, none if nothing asks."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Assignment] | None = None
+
+    def get(self, agent_id: int) -> Assignment | None:
+        if self._rows is None:
+            self._rows = {row.agent_id: row for row in live_assignments()}
+        return self._rows.get(agent_id)

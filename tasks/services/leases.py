@@ -53,16 +53,24 @@ def find_assignment(assignment_id: int) -> Assignment:
 
 
 def save_heartbeat(assignment_id: int, agent_name: str, progress: str, now: datetime) -> Assignment:
-    """Prolong the lease in the database, which decides. Raises :class:`LeaseLost`."""
+    """Prolong the lease in the database, which decides. Raises :class:`LeaseLost`.
+
+    An assignment that a person took back is returned as it is, ended and cancelled: its agent is to hear so.
+    """
     changes: dict[str, Any] = {"last_heartbeat_at": now}
     if progress:
         changes["progress"] = redact(progress, 2000)
     alive = Assignment.objects.filter(
         pk=assignment_id, agent__name=agent_name, state=AssignmentState.LIVE
     ).update(**changes)
-    if not alive:
+    found = find_assignment(assignment_id)
+    if not alive and not (found.agent.name == agent_name and was_taken_back(found)):
         raise LeaseLost
-    return find_assignment(assignment_id)
+    return found
+
+
+def was_taken_back(assignment: Assignment) -> bool:
+    return assignment.state == AssignmentState.RELEASED and assignment.is_cancelled
 
 
 def restore_heartbeat(assignment: Assignment, now: datetime) -> None:
@@ -181,18 +189,23 @@ def owed_after(assignment: Assignment, state: AssignmentState, parked: bool) -> 
     comment = ""
     if parked:
         add.append(PARKED)
-        comment = parking_comment(assignment)
+        comment = parking_comment(assignment, state)
     elif state is AssignmentState.COMPLETED and assignment.task_type != TaskType.FIX:
         add.append(NEEDS_REVIEW)
     return labels_owed(add, [IN_PROGRESS, assignment.agent.name], comment)
 
 
-def parking_comment(assignment: Assignment) -> str:
-    reason = f" The last reason: {assignment.reason[:500]}" if assignment.reason else ""
+def parking_comment(assignment: Assignment, state: AssignmentState) -> str:
+    if state in ENDINGS_THAT_COUNT:
+        reason = f" The last reason: {assignment.reason[:500]}" if assignment.reason else ""
+        english = f"Parked after {assignment.attempt} attempts that were lost or failed.{reason}"
+        japanese = "試行が上限に達したため保留しました。"
+    else:
+        english, japanese = f"{assignment.reason[:500].capitalize()}.", "管理者が保留しました。"
     return (
-        f"Parked after {assignment.attempt} attempts that were lost or failed.{reason}\n\n"
+        f"{english}\n\n"
         f"Take the label `{PARKED}` off to offer it again.\n\n"
-        "試行が上限に達したため保留しました。"
+        f"{japanese}"
         f"ラベル `{PARKED}` を外すと、もう一度割り当ての対象になります。"
     )
 

@@ -1,0 +1,209 @@
+"""Agents: who may ask, in which roles, with which token. A token is shown once, where it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from broker_project.admin_base import ActionReport, BaseAdmin, confirmed_action
+from tasks import selectors
+from tasks.admin.shown import issue_link
+from tasks.lifecycle import agent_id_problem
+from tasks.models import Agent
+from tasks.services.agents import revoke_token, rotate_token
+
+
+class AgentForm(forms.ModelForm):  # type: ignore[type-arg]
+    roles = forms.MultipleChoiceField(
+        label=_("roles"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("None: it may be given a task of any role."),
+    )
+
+    class Meta:
+        model = Agent
+        fields = ["name", "roles", "is_enabled"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # A role that left the agents file can still be taken off its agents.
+        known = sorted(settings.BROKER.role_names | set(self.instance.roles or []))
+        roles = self.fields["roles"]
+        assert isinstance(roles, forms.MultipleChoiceField)
+        roles.choices = [(role, role) for role in known]
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"])
+        if problem := agent_id_problem(name, settings.BROKER.role_names):
+            raise ValidationError(problem)
+        return name
+
+    def clean_roles(self) -> list[str]:
+        return sorted(self.cleaned_data["roles"])
+
+
+@admin.register(Agent)
+class AgentAdmin(BaseAdmin[Agent]):
+    form = AgentForm
+    list_display = [
+        "name",
+        "shown_roles",
+        "is_enabled",
+        "current_task",
+        "last_heartbeat",
+        "last_seen_at",
+        "token_hint",
+    ]
+    list_filter = ["is_enabled", "last_seen_at"]
+    search_fields = ["name"]
+    show_facets = admin.ShowFacets.NEVER
+    actions = ["enable", "disable", "revoke"]
+    SEEN = ["token_hint", "token_made_at", "created_at", "last_seen_at"]
+
+    def get_fields(self, request: HttpRequest, obj: Agent | None = None) -> list[Any]:
+        return ["name", "roles", "is_enabled", *(self.SEEN if obj else [])]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Agent | None = None) -> list[str]:
+        # Its name is a label on issues: another name would be another agent.
+        return ["name", *self.SEEN] if obj else []
+
+    def has_delete_permission(self, request: HttpRequest, obj: Agent | None = None) -> bool:
+        return False  # its history stays; switch it off instead
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Agent]:
+        self._live = selectors.LiveByAgent()
+        return super().get_queryset(request)
+
+    @admin.display(description=_("roles"))
+    def shown_roles(self, agent: Agent) -> str:
+        return ", ".join(agent.roles) or gettext("any")
+
+    @admin.display(description=_("current task"))
+    def current_task(self, agent: Agent) -> str | SafeString:
+        live = self._live.get(agent.pk)
+        return issue_link(live.repository_id, live.number) if live else ""
+
+    @admin.display(description=_("last heartbeat"))
+    def last_heartbeat(self, agent: Agent) -> Any:
+        live = self._live.get(agent.pk)
+        return live.last_heartbeat_at if live else None
+
+    # Tokens
+
+    def save_model(self, request: HttpRequest, obj: Agent, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)  # moves changed_at, so that every process notices
+        if not change:
+            request.new_token = rotate_token(obj, timezone.now())  # type: ignore[attr-defined]
+
+    def response_add(self, request: HttpRequest, obj: Agent, post_url_continue: Any = None) -> HttpResponse:
+        return self.token_page(request, obj, request.new_token)  # type: ignore[attr-defined]
+
+    def token_page(self, request: HttpRequest, agent: Agent, token: str) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("The token of %(name)s") % {"name": agent.name},
+            "opts": self.opts,
+            "agent": agent,
+            "token": token,
+        }
+        response = TemplateResponse(request, "admin/tasks/agent/token.html", context)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.rotate)
+        return [path("<int:agent_id>/rotate/", view, name="tasks_agent_rotate"), *super().get_urls()]
+
+    def rotate(self, request: HttpRequest, agent_id: int) -> HttpResponse:
+        """Asks first; then the new token, once."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        agent = Agent.objects.filter(pk=agent_id).first()
+        if agent is None:
+            raise Http404
+        if request.method != "POST":
+            context = {
+                **self.admin_site.each_context(request),
+                "title": gettext("A new token for %(name)s") % {"name": agent.name},
+                "opts": self.opts,
+                "agent": agent,
+            }
+            return TemplateResponse(request, "admin/tasks/agent/rotate.html", context)
+        token = rotate_token(agent, timezone.now())
+        user_id = request.user.pk
+        assert user_id is not None
+        LogEntry.objects.log_actions(user_id, [agent], CHANGE, "new token")
+        return self.token_page(request, agent, token)
+
+    # Actions
+
+    @confirmed_action(description=_("Enable"), permission="change")
+    def enable(self, request: HttpRequest, queryset: QuerySet[Agent]) -> ActionReport:
+        return self.switch(queryset, True, _("enabled"), _("enabled already"))
+
+    @confirmed_action(
+        description=_("Disable: it may not ask any more"),
+        warning=_(
+            "A task in hand stays with it until its lease ends; release it if somebody else should have it."
+        ),
+        permission="change",
+    )
+    def disable(self, request: HttpRequest, queryset: QuerySet[Agent]) -> ActionReport:
+        return self.switch(queryset, False, _("disabled"), _("disabled already"))
+
+    def switch(self, queryset: QuerySet[Agent], on: bool, done: Any, otherwise: Any) -> ActionReport:
+        report = ActionReport(done)
+        for agent in queryset:
+            rows = Agent.objects.filter(pk=agent.pk, is_enabled=not on)
+            if rows.update(is_enabled=on, changed_at=timezone.now()):
+                report.changed += 1
+            else:
+                report.leave(otherwise)
+        return report
+
+    @confirmed_action(
+        description=_("Revoke the token"),
+        warning=_("The token is refused within seconds. A new one can be made on the agent's page."),
+        permission="change",
+    )
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Agent]) -> ActionReport:
+        report = ActionReport(_("without a token now"))
+        for agent in queryset:
+            if agent.token_hash:
+                revoke_token(agent, timezone.now())
+                report.changed += 1
+            else:
+                report.leave(_("had none"))
+        return report
+
+    # Pages
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        agent = self.get_object(request, object_id)
+        context = {**(extra_context or {})}
+        if agent is not None:
+            context |= {
+                "attempts": selectors.agent_history(agent.pk),
+                "may_rotate": self.has_change_permission(request),
+            }
+        return super().change_view(request, object_id, form_url, context)

@@ -1,0 +1,141 @@
+"""Assignments: who works on what, since when, and how each attempt ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from tasks import selectors
+from tasks.admin.shown import RoleFilter, each_number, issue_link, outside_link, short, who
+from tasks.lifecycle import AssignmentState
+from tasks.models import STATE_CHOICES, Assignment
+from tasks.services import operating
+from tasks.state import lease_expires_at
+
+
+@admin.register(Assignment)
+class AssignmentAdmin(EvidenceAdmin[Assignment]):
+    list_display = [
+        "id",
+        "issue",
+        "shown_title",
+        "agent",
+        "task_type",
+        "role",
+        "state",
+        "attempt",
+        "created_at",
+        "last_heartbeat_at",
+        "ended_at",
+        "shown_reason",
+    ]
+    list_filter = ["state", "task_type", RoleFilter, "repository", "created_at", "is_cancelled"]
+    list_select_related = ["agent", "repository"]
+    search_fields = ["=number", "agent__name", "branch", "request_id"]
+    search_help_text = _("Issue number, agent, branch or request id")
+    ordering = ["-id"]
+    sortable_by = ["id", "created_at", "last_heartbeat_at"]
+    actions = ["release", "park", "offer_again"]
+    change_list_template = "admin/tabbed_change_list.html"
+    exclude = ["answer", "labels_due", "number"]
+    readonly_fields = ["issue", "lease_expires", "labels_waiting"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Assignment]:
+        return super().get_queryset(request).defer("result", "progress")
+
+    @admin.display(description=_("issue"), ordering="number")
+    def issue(self, row: Assignment) -> SafeString:
+        return issue_link(row.repository_id, row.number)
+
+    @admin.display(description=_("title"))
+    def shown_title(self, row: Assignment) -> str:
+        return short(str(row.answer.get("title", "")), 60)
+
+    @admin.display(description=_("reason"))
+    def shown_reason(self, row: Assignment) -> str:
+        return short(row.reason, 80)
+
+    @admin.display(description=_("lease until"))
+    def lease_expires(self, row: Assignment) -> Any:
+        return lease_expires_at(row.last_heartbeat_at) if row.ended_at is None else None
+
+    @admin.display(description=_("labels GitHub has not taken yet"))
+    def labels_waiting(self, row: Assignment) -> str:
+        if not row.labels_due:
+            return gettext("none")
+        return ", ".join(
+            [f"+{name}" for name in row.labels_due["add"]] + [f"-{n}" for n in row.labels_due["remove"]]
+        )
+
+    # Actions
+
+    @confirmed_action(
+        description=_("Release: take it back, the issue is on offer at once"),
+        warning=_("Its agent is told to stop with its next heartbeat."),
+    )
+    def release(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
+        report = ActionReport(_("released"))
+        for row in list(queryset.select_related("agent", "repository")):
+            refusal = operating.release(row, who=who(request), now=timezone.now())
+            if refusal == operating.ENDED:
+                report.leave(row.get_state_display())
+            elif refusal:
+                report.leave(gettext(refusal))
+            else:
+                report.changed += 1
+        return report
+
+    @confirmed_action(
+        description=_("Park the issue: no longer on offer"),
+        warning=_("An agent at work on it is told to stop, and the issue gets a label and a comment."),
+    )
+    def park(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
+        return each_number(self.pairs(queryset), _("parked"), operating.park, request)
+
+    @confirmed_action(description=_("Offer the issue again: label off, attempts forgotten"))
+    def offer_again(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
+        return each_number(self.pairs(queryset), _("offered again"), operating.offer_again, request)
+
+    @staticmethod
+    def pairs(queryset: QuerySet[Assignment]) -> list[tuple[Any, int]]:
+        """The issues of the chosen attempts, each once."""
+        return list(
+            dict.fromkeys((row.repository, row.number) for row in queryset.select_related("repository"))
+        )
+
+    # Pages
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        counts = selectors.assignment_counts()
+        tabs = [(f"state__exact={value}", label, counts.get(value, 0)) for value, label in STATE_CHOICES]
+        return super().changelist_view(request, {**(extra_context or {}), "tabs": tabs})
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.get_object(request, object_id)
+        context = {**(extra_context or {})}
+        if row is not None:
+            may_act = self.has_operate_permission(request)
+            is_live = row.state == AssignmentState.LIVE
+            context |= {
+                "answer": row.answer,
+                "issue_address": outside_link(str(row.answer.get("issue_url", "")), gettext("On GitHub")),
+                "timeline": selectors.assignment_timeline(row.pk),
+                "allowed": [("release", _("Release")), ("park", _("Park"))] if may_act and is_live else [],
+            }
+        return super().change_view(request, object_id, form_url, context)

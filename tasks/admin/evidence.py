@@ -1,0 +1,105 @@
+"""What else is on record: pull requests, fix tasks, events and webhook deliveries."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from broker_project.admin_base import EvidenceAdmin
+from tasks.admin.shown import issue_link, label_chips, outside_link, short
+from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
+
+
+@admin.register(PullRequest)
+class PullRequestAdmin(EvidenceAdmin[PullRequest]):
+    list_display = ["__str__", "repository", "is_open", "head_ref", "base_ref", "closed_issues", "updated_at"]
+    list_filter = ["is_open", "repository", "updated_at"]
+    list_select_related = ["repository"]
+    search_fields = ["=number", "title", "head_ref"]
+    search_help_text = _("Number, title or branch")
+    ordering = ["-pk"]
+    sortable_by = ["updated_at"]
+    exclude = ["labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
+    readonly_fields = ["address", "shown_labels", "closed_issues"]
+
+    @admin.display(description=_("closes"))
+    def closed_issues(self, pull: PullRequest) -> str:
+        return ", ".join(f"#{number}" for number in pull.closes)
+
+    @admin.display(description=_("address"))
+    def address(self, pull: PullRequest) -> str | SafeString:
+        return outside_link(pull.html_url, pull.html_url)
+
+    @admin.display(description=_("labels"))
+    def shown_labels(self, pull: PullRequest) -> SafeString:
+        return label_chips(pull.labels)
+
+
+@admin.register(FixTask)
+class FixTaskAdmin(EvidenceAdmin[FixTask]):
+    list_display = ["__str__", "repository", "state", "lost_attempts", "created_at", "expires_at"]
+    list_filter = ["state", "repository", "created_at"]
+    list_select_related = ["repository"]
+    search_fields = ["=pull_number"]
+    search_help_text = _("Number of the pull request")
+    ordering = ["-pk"]
+    exclude = ["comments"]
+    readonly_fields = ["shown_comments", "pull_request"]
+
+    @admin.display(description=_("review comments"))
+    def shown_comments(self, fix: FixTask) -> str:
+        return "\n".join(f"- {comment}" for comment in fix.comments)
+
+    @admin.display(description=_("pull request"))
+    def pull_request(self, fix: FixTask) -> SafeString:
+        return issue_link(fix.repository_id, fix.pull_number)
+
+
+@admin.register(Event)
+class EventAdmin(EvidenceAdmin[Event]):
+    list_display = [
+        "at",
+        "issue",
+        "repository",
+        "shown_what",
+        "from_status",
+        "to_status",
+        "shown_reason",
+        "who",
+    ]
+    list_filter = ["at", "repository"]
+    list_select_related = ["repository"]
+    search_fields = ["=number", "who"]
+    search_help_text = _("Issue number or who")
+    ordering = ["-pk"]
+    sortable_by = []
+    exclude = ["number"]
+    readonly_fields = ["issue"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
+        return super().get_queryset(request)
+
+    @admin.display(description=_("issue"))
+    def issue(self, event: Event) -> SafeString:
+        return issue_link(event.repository_id, event.number)
+
+    @admin.display(description=_("what"))
+    def shown_what(self, event: Event) -> str:
+        return gettext(event.what)
+
+    @admin.display(description=_("reason"))
+    def shown_reason(self, event: Event) -> str:
+        return short(event.reason)
+
+
+@admin.register(WebhookDelivery)
+class WebhookDeliveryAdmin(EvidenceAdmin[WebhookDelivery]):
+    list_display = ["delivery_id", "event", "received_at"]
+    list_filter = ["received_at"]
+    search_fields = ["delivery_id", "=event"]
+    ordering = ["-received_at"]
+    sortable_by = []
