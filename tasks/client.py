@@ -7,6 +7,7 @@ PyGithub's pacing and its retries are off. What GitHub says about our budget is 
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections import deque
@@ -276,6 +277,9 @@ class GitHubClient:
                 if self._app_auth is None:
                     self._app_auth = self._find_installation()
                 return self._app_auth.token
+            except GithubException:
+                self._app_auth = None  # the app may have been installed anew, under another number
+                raise
             except (jwt.PyJWTError, ValueError, TypeError) as error:
                 name = type(error).__name__
                 raise Unauthorised(SYSTEM, f"GITHUB_APP_PRIVATE_KEY cannot be used ({name})") from None
@@ -319,6 +323,15 @@ def as_outside_errors() -> Iterator[None]:
 
 _clients: dict[tuple[GitHubConfig, str], GitHubClient] = {}
 _clients_lock = threading.Lock()
+
+
+def forget_clients() -> None:
+    global _clients, _clients_lock
+    _clients, _clients_lock = {}, threading.Lock()
+
+
+# A forked child must not share its parent's connections, nor wait for a lock that nobody will release.
+os.register_at_fork(after_in_child=forget_clients)
 
 
 def client_for(repository: HasFullName) -> GitHubClient:

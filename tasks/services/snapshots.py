@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from tasks.github_answers import Json
 from tasks.github_rows import read_issue, read_pull, read_pull_as_issue, set_labels
@@ -118,6 +119,9 @@ def apply_issues(repository: Repository, raws: Iterable[Json], seen: Seen) -> Ch
             issues[issue.number] = issue
     changes = Changes()
     with transaction.atomic():
+        closing = [issue.number for issue in issues.values() if not issue.is_open]
+        closing += [pull.number for pull in pulls.values() if not pull.is_open]
+        lock_assignments(repository, closing)
         if issues:
             _apply_issue_rows(repository, issues, seen, changes)
         if pulls:
@@ -130,6 +134,7 @@ def apply_pulls(repository: Repository, raws: Iterable[Json], seen: Seen) -> Cha
     pulls = {pull.number: pull for pull in (read_pull(repository, raw) for raw in raws)}
     changes = Changes()
     with transaction.atomic():
+        lock_assignments(repository, [pull.number for pull in pulls.values() if not pull.is_open])
         if pulls:
             _apply_pull_rows(repository, pulls, seen, changes, is_complete=True)
         Event.objects.bulk_create(changes.events)
@@ -139,10 +144,7 @@ def apply_pulls(repository: Repository, raws: Iterable[Json], seen: Seen) -> Cha
 def _apply_issue_rows(
     repository: Repository, given: Mapping[int, Issue], seen: Seen, changes: Changes
 ) -> None:
-    rows = {
-        row.number: row
-        for row in Issue.objects.select_for_update().filter(repository=repository, number__in=given)
-    }
+    rows = {row.number: row for row in locked(Issue, repository, given)}
     view = view_labels(repository, rows, given, seen)
     changes.held |= view.ours
     written: list[Issue] = []
@@ -188,10 +190,7 @@ def _apply_pull_rows(
     *,
     is_complete: bool,
 ) -> None:
-    rows = {
-        row.number: row
-        for row in PullRequest.objects.select_for_update().filter(repository=repository, number__in=given)
-    }
+    rows = {row.number: row for row in locked(PullRequest, repository, given)}
     view = view_labels(repository, rows, given, seen)
     changes.held |= view.ours
     written: list[PullRequest] = []
@@ -225,6 +224,7 @@ def close_vanished(repository: Repository, number: int, now: datetime, *, who: s
     """An issue or pull request that GitHub no longer has: deleted, or moved to another repository."""
     changes, seen = Changes(), Seen(now, who=who)
     with transaction.atomic():
+        lock_assignments(repository, [number])
         found = Issue.objects.filter(repository=repository, number=number, is_open=True).update(is_open=False)
         for pull in PullRequest.objects.filter(repository=repository, number=number, is_open=True):
             found += PullRequest.objects.filter(pk=pull.pk).update(is_open=False)
@@ -289,6 +289,19 @@ def review_time(row: Issue, new: Issue, now: datetime) -> datetime | None:
     if NEEDS_REVIEW not in new.labels:
         return None
     return row.review_detected_at or now
+
+
+def locked(model: type[Row], repository: Repository, numbers: Iterable[int]) -> QuerySet[Row]:
+    """The rows of these numbers, in one order everywhere: no two transactions wait for each other."""
+    rows = model._default_manager.select_for_update()
+    return rows.filter(repository=repository, number__in=numbers).order_by("number")
+
+
+def lock_assignments(repository: Repository, numbers: Sequence[int]) -> None:
+    """Whoever ends an assignment changes it first and its issue second; so does whoever closes the issue."""
+    if numbers:
+        live = Assignment.objects.select_for_update().filter(repository=repository, number__in=numbers)
+        list(live.filter(state__in=LIVE_STATES).order_by("pk").values_list("pk"))
 
 
 def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: Seen, changes: Changes) -> None:
