@@ -66,7 +66,7 @@ class Setting:
 CLAUDE_TIMEOUT = Setting(
     "claude",
     "timeout",
-    60,
+    1,
     86400,
     lambda config: Keyspace(config.redis_names).ttl_seconds(k.PROCESS_HEARTBEAT),
     "seconds",

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from broker_project.lib import dynamic_config
+from broker_project.lib import keyspace as k
+from broker_project.lib.flags import Flag, clear_flag, is_flag_on, parse_flag, read_flag, set_flag
+from broker_project.lib.stores import keyspace
+
+
+@pytest.mark.parametrize(
+    ("value", "flag"),
+    [
+        (None, Flag(False)),
+        ("", Flag(False)),
+        ("0", Flag(False)),
+        ("false", Flag(False)),
+        ("OFF", Flag(False)),
+        ("null", Flag(False)),
+        ("1", Flag(True)),
+        ("true", Flag(True)),
+        (" True ", Flag(True)),
+        ("yes", Flag(True)),
+        ("{}", Flag(True)),
+        ('{"reason": "moving house"}', Flag(True, "moving house")),
+        ('{"reason": null}', Flag(True)),
+        ('{"reason": 7}', Flag(True, "7")),
+        ('{"reason": "' + "x" * 900 + '"}', Flag(True, "x" * 500)),
+        ("{broken", Flag(True)),
+        ("[" * 100_000, Flag(True)),
+    ],
+)
+def test_what_a_stored_value_means(value: str | None, flag: Flag) -> None:
+    assert parse_flag(value) == flag
+
+
+def test_switching(store: redis.Redis) -> None:
+    assert not is_flag_on(k.FLAG_MAINTENANCE)
+    set_flag(k.FLAG_MAINTENANCE, " 引っ越し中 ")
+    assert json.loads(str(store.get("poppo:flags:maintenance"))) == {"reason": "引っ越し中"}
+    assert read_flag(k.FLAG_MAINTENANCE) == Flag(True, "引っ越し中")
+    assert dynamic_config.maintenance() == Flag(True, "引っ越し中")
+    clear_flag(k.FLAG_MAINTENANCE)
+    assert not store.exists(keyspace().key(k.FLAG_MAINTENANCE))
+    assert not dynamic_config.maintenance().is_on
