@@ -29,7 +29,14 @@ ROW = TableRow(
     2,
     "API timeout",
 )
-LINE = "1001,2026-01-04,2026-01-04T21:00:00+09:00,failed,2026-01-04T20:00:00+09:00,2026-01-04T20:05:00+09:00,2,API timeout"
+AT = "2026-01-04T21:00:00+09:00"
+TIMES = "2026-01-04T20:00:00+09:00,2026-01-04T20:05:00+09:00"
+LINE = f"1001,2026-01-04,{AT},failed,{TIMES},2,API timeout"
+PENDING = f"2026-01-04,{AT},pending,,,0,"
+
+
+def with_kickoff(text: str) -> bytes:
+    return f"{HEAD}\n{LINE.replace(AT, text)}".encode()
 
 
 def test_the_file_as_agreed() -> None:
@@ -45,22 +52,22 @@ def test_what_was_written_is_read() -> None:
 
 
 ACCEPTED = {
-    "byte order mark": ("\ufeff" + HEAD + "\n" + LINE).encode(),
+    "byte order mark": f"\ufeff{HEAD}\n{LINE}".encode(),
     "CRLF": f"{HEAD}\r\n{LINE}\r\n".encode(),
     "blank lines": f"{HEAD}\n\n{LINE}\n,,,,,,,\n".encode(),
     "spaces and capitals": f"{HEAD.upper()}\n{LINE.replace(',failed,', ', Failed ,')}".encode(),
     "semicolons": f"{HEAD}\n{LINE}".replace(",", ";").encode(),
-    "UTC": f"{HEAD}\n{LINE.replace('2026-01-04T21:00:00+09:00', '2026-01-04T12:00:00Z')}".encode(),
-    "no zone is Japanese time": f"{HEAD}\n{LINE.replace('2026-01-04T21:00:00+09:00', '2026-01-04T21:00:00')}".encode(),
-    "a spreadsheet's time": f"{HEAD}\n{LINE.replace('2026-01-04T21:00:00+09:00', '2026/01/04 21:00')}".encode(),
+    "UTC": with_kickoff("2026-01-04T12:00:00Z"),
+    "no zone is Japanese time": with_kickoff("2026-01-04T21:00:00"),
+    "a spreadsheet's time": with_kickoff("2026/01/04 21:00"),
     "a spreadsheet's number": f"{HEAD}\n{LINE.replace(',2,', ',2.0,')}".encode(),
     "another order, no date": (
         "status,attempts,fixture_id,kickoff_jst,error_message,first_attempt_at,last_attempt_at\n"
-        "failed,2,1001,2026-01-04T21:00:00+09:00,API timeout,2026-01-04T20:00:00+09:00,2026-01-04T20:05:00+09:00"
+        f"failed,2,1001,{AT},API timeout,{TIMES}"
     ).encode(),
     "a column of somebody's own": f"{HEAD},memo\n{LINE},seen\n".encode(),
     "the same row twice": f"{HEAD}\n{LINE}\n{LINE}\n".encode(),
-    "an older row of the same match": f"{HEAD}\n{LINE}\n1001,2026-01-04,2026-01-04T21:00:00+09:00,pending,,,0,\n".encode(),
+    "an older row of the same match": f"{HEAD}\n{LINE}\n1001,{PENDING}\n".encode(),
 }
 
 
@@ -85,32 +92,17 @@ def test_an_empty_file_is_an_empty_table(data: bytes) -> None:
 
 
 REFUSED = {
-    "no status column": (b"fixture_id,kickoff_jst\n1,2026-01-04T21:00:00+09:00", 1, "no column status"),
+    "no status column": (f"fixture_id,kickoff_jst\n1,{AT}".encode(), 1, "no column status"),
     "a column twice": (b"fixture_id,status,kickoff_jst,status\n", 1, "there twice"),
     "not a header at all": (b"hello\nworld", 1, "no column fixture_id"),
     "unknown status": (f"{HEAD}\n{LINE.replace(',failed,', ',done,')}".encode(), 2, "no status"),
-    "impossible date": (
-        f"{HEAD}\n{LINE}\n{LINE.replace('1001', '1002').replace('04T21', '32T21')}".encode(),
-        3,
-        "no date",
-    ),
-    "a date without a time": (
-        f"{HEAD}\n1,2026-01-04,2026-01-04,pending,,,0,".encode(),
-        2,
-        "no date and time",
-    ),
-    "no kickoff": (f"{HEAD}\n1,2026-01-04,,pending,,,0,".encode(), 2, "kickoff_jst is empty"),
-    "no id": (f"{HEAD}\n,2026-01-04,2026-01-04T21:00:00+09:00,pending,,,0,".encode(), 2, "no fixture_id"),
-    "a path as id": (
-        f"{HEAD}\n../x,2026-01-04,2026-01-04T21:00:00+09:00,pending,,,0,".encode(),
-        2,
-        "no fixture_id",
-    ),
-    "a formula as id": (
-        f"{HEAD}\n=1+1,2026-01-04,2026-01-04T21:00:00+09:00,pending,,,0,".encode(),
-        2,
-        "no fixture_id",
-    ),
+    "impossible date": (with_kickoff("2026-01-32T21:00:00+09:00"), 2, "no date"),
+    "the third line": (f"{HEAD}\n{LINE}\n1002,{PENDING.replace(AT, 'soon')}".encode(), 3, "no date"),
+    "a date without a time": (with_kickoff("2026-01-04"), 2, "no date and time"),
+    "no kickoff": (with_kickoff(""), 2, "kickoff_jst is empty"),
+    "no id": (f"{HEAD}\n,{PENDING}".encode(), 2, "no fixture_id"),
+    "a path as id": (f"{HEAD}\n../x,{PENDING}".encode(), 2, "no fixture_id"),
+    "a formula as id": (f"{HEAD}\n=1+1,{PENDING}".encode(), 2, "no fixture_id"),
     "attempts in words": (f"{HEAD}\n{LINE.replace(',2,', ',two,')}".encode(), 2, "attempts"),
     "negative attempts": (f"{HEAD}\n{LINE.replace(',2,', ',-2,')}".encode(), 2, "attempts"),
     "the same match twice, neither newer": (
