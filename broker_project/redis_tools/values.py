@@ -82,7 +82,9 @@ def show_elements(client: redis.Redis, key: bytes, view: KeyView) -> None:
     pairs: list[tuple[Any, Any]] = []
     if kind == "hash":
         view.elements = reader.hlen(key)
-        pairs = list(reader.hscan(key, count=MAX_ELEMENTS)[1].items())
+        fields = reader.hscan(key, count=MAX_ELEMENTS)[1]
+        # A field that is named for a secret is hidden whole, as in JSON.
+        pairs = list(redact_value({shown(name): shown(value) for name, value in fields.items()}).items())
     elif kind == "set":
         view.elements = reader.scard(key)
         pairs = [(b"", member) for member in reader.sscan(key, count=MAX_ELEMENTS)[1]]
