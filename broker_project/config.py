@@ -286,7 +286,8 @@ def recorded_sandbox_url(var: Path) -> str:
 
 def make_var(var: Path) -> None:
     try:
-        var.mkdir(parents=True, exist_ok=True)
+        # Sessions, tokens' hashes and passwords are in there: nobody else's business on a shared machine.
+        var.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"BROKER_VAR: the folder {var} cannot be made: {error.strerror}.") from None
     if not os.access(var, os.W_OK | os.X_OK):
@@ -354,7 +355,7 @@ def sqlite(name: str) -> dict[str, Any]:
         "TEST": {"NAME": f"{name}.test"},
         "OPTIONS": {
             "timeout": 20,
-            # A transaction takes the write lock when it begins: none fails half-way because another wrote first.
+            # A transaction takes the write lock when it begins: none fails half-way since another wrote first.
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-32000",
         },

@@ -58,7 +58,7 @@ class Folder:
             env=env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
 
 

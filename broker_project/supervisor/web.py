@@ -17,7 +17,6 @@ def main() -> None:
     config = uvicorn.Config(
         "broker_project.asgi:application",
         log_config=None,  # Django's own: structured, and with the secrets taken out
-        log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,

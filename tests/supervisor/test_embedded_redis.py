@@ -137,8 +137,8 @@ def test_it_dies_with_a_starter_that_was_killed(tmp_path: Path) -> None:
 GUARDED = """
 import os, subprocess, sys
 from broker_project.lib import processes
-child = subprocess.Popen([sys.executable, "-I", processes.__file__, str(os.getpid()),
-    sys.executable, "-c", "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(60)"],
+forking = "import os, time; os.fork(); os.write(1, b'%d\\\\n' % os.getpid()); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-I", processes.__file__, str(os.getpid()), sys.executable, "-c", forking],
     start_new_session=True, stdout=subprocess.PIPE, text=True)
 print(child.pid, child.stdout.readline().strip(), child.stdout.readline().strip(), flush=True)
 child.wait()

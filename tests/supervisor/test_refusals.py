@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import sqlite3
 from contextlib import closing
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from broker_project.lib.embedded_redis import free_port
+from broker_project.supervisor.banner import url_of
+from broker_project.supervisor.preflight import CannotStart, explain_bind, open_listener
 from tests.support.broker_process import clean_environment, run_manage
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("supervisor")]
@@ -37,10 +40,6 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "redis" / "appendonlydir").exists()
 
 
-def test_a_host_that_is_not_here(tmp_path: Path) -> None:
-    assert refusal(tmp_path, HOST="192.0.2.1") == "HOST=192.0.2.1 is not an address of this machine."
-
-
 def test_a_redis_that_is_down(tmp_path: Path) -> None:
     said = refusal(tmp_path, REDIS_URL=f"redis://:very-secret-word@127.0.0.1:{free_port()}/0")
     assert said.startswith("REDIS_URL: no Redis answers there")
@@ -60,22 +59,10 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     assert said == "DATABASE_URL: the database cannot be used: file is not a database."
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    said = refusal(tmp_path / "file" / "var")
-    assert said.startswith(f"BROKER_VAR: the folder {tmp_path / 'file' / 'var'} cannot be made")
-
-
 def test_a_broken_env_file(tmp_path: Path) -> None:
     (tmp_path / "broken.env").write_text("PORT=8000\nthis is = not 'an assignment\n")
     said = refusal(tmp_path, BROKER_ENV_FILE=str(tmp_path / "broken.env"))
     assert said == "broken.env, line 2: this is not NAME=value."
-
-
-def test_a_broken_agents_file(tmp_path: Path) -> None:
-    (tmp_path / "agents.yml").write_text("agents:\n  - role: [\n")
-    said = refusal(tmp_path, BROKER_AGENTS_FILE=str(tmp_path / "agents.yml"))
-    assert said.startswith("BROKER_AGENTS_FILE (agents.yml) is not valid YAML in line")
 
 
 def test_a_failing_migration_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
@@ -91,18 +78,39 @@ def test_a_failing_migration_leaves_the_tables_as_they_were(tmp_path: Path) -> N
     assert tables == {"django_q_schedule"}
 
 
-def test_tables_of_a_newer_version_and_tables_half_migrated(tmp_path: Path) -> None:
-    env = clean_environment(tmp_path)
-    assert run_manage("migrate", "-v", "0", env=env).returncode == 0
-    path = tmp_path / "broker.sqlite3"
-    with closing(sqlite3.connect(path)) as database, database:
+@pytest.mark.parametrize(
+    ("applied", "sentence"),
+    [
+        (
+            ("broker", "9999_later"),
+            "the tables were made by a newer version of Broker (broker.9999_later).",
+        ),
+        (("auth", "0001_initial"), "the tables are half migrated: "),
+    ],
+)
+def test_tables_of_another_version(tmp_path: Path, applied: tuple[str, str], sentence: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "broker.sqlite3")) as database, database:
         database.execute(
-            "INSERT INTO django_migrations (app, name, applied) VALUES ('broker', '9999_later', '2030-01-01')"
+            "CREATE TABLE django_migrations (id INTEGER PRIMARY KEY, app TEXT, name TEXT, applied TEXT)"
         )
-    assert refusal(tmp_path) == (
-        "DATABASE_URL: the tables were made by a newer version of Broker (broker.9999_later)."
-    )
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DELETE FROM django_migrations WHERE name = '9999_later'")
-        database.execute("DELETE FROM django_migrations WHERE app = 'contenttypes' AND name = '0001_initial'")
-    assert refusal(tmp_path).startswith("DATABASE_URL: the tables are half migrated")
+        database.execute("INSERT INTO django_migrations VALUES (1, ?, ?, '2030-01-01 00:00:00')", applied)
+    assert refusal(tmp_path).startswith(f"DATABASE_URL: {sentence}")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "host.invalid"])
+def test_a_host_that_is_not_here(host: str) -> None:
+    with pytest.raises(CannotStart, match=r"^HOST=.* is not an address of this machine\.$"):
+        open_listener(host, free_port())
+
+
+def test_a_port_that_only_root_may_open() -> None:
+    denied = explain_bind(PermissionError(errno.EACCES, "Permission denied"), "127.0.0.1", 80)
+    assert denied == "PORT 80 may not be opened by this user: choose one above 1023 with PORT=…."
+
+
+def test_a_listener_is_found_under_an_address_that_can_be_called() -> None:
+    for host, called in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "127.0.0.1")):
+        port = free_port()
+        with open_listener(host, port) as listener:
+            assert url_of(listener) == f"http://{called}:{port}"
+            socket.create_connection((called, port), timeout=5).close()

@@ -56,7 +56,12 @@ def test_only_living_workers_of_this_cluster_count(tmp_path: Path) -> None:
     me, group = os.getpid(), os.getpgrp()
     leave_traces(tmp_path, f"worker-{me}", "worker-1", "worker-4194304", f"busy-{me}", "busy-1", "worker-x")
     traces = read_traces(tmp_path, group)
-    assert (traces.workers, traces.busy, traces.canary, traces.beat_at) == ({me}, {me}, "", 0.0)
+    assert (traces.workers, traces.busy, traces.canary, traces.beat_at) == (
+        frozenset({me}),
+        frozenset({me}),
+        "",
+        0.0,
+    )
     # The traces of the dead are swept, so that the folder does not grow.
     assert sorted(path.name for path in run_folder(tmp_path).iterdir()) == [f"busy-{me}", f"worker-{me}"]
 

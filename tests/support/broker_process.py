@@ -41,11 +41,11 @@ def run_manage(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedP
         env=dict(env),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
     )
 
 
-def wait_for(look: Callable[[], T | None], what: str, seconds: float = 40) -> T:
+def wait_for(look: Callable[[], T | None], what: str, seconds: float = 90) -> T:
     """The first true answer. Fails with ``what`` when none comes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -95,7 +95,7 @@ class BrokerProcess:
     def wait_until_greeted(self) -> None:
         self.wait_for_text("Ctrl-C ends everything.")
 
-    def wait_for_text(self, text: str, seconds: float = 40) -> None:
+    def wait_for_text(self, text: str, seconds: float = 90) -> None:
         def look() -> bool:
             if self.process.poll() is not None and text not in self.output:
                 raise AssertionError(f"the broker ended while waiting for {text!r}:\n{self.output}")
@@ -142,7 +142,7 @@ class BrokerProcess:
     def end(self, number: signal.Signals) -> int:
         """Send a signal and wait for the end; the exit status."""
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def close(self) -> None:
         if self.process.poll() is None:
