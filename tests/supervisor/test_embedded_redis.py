@@ -138,7 +138,8 @@ GUARDED = """
 import os, subprocess, sys
 from broker_project.lib import processes
 forking = "import os, time; os.fork(); os.write(1, b'%d\\\\n' % os.getpid()); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-I", processes.__file__, str(os.getpid()), sys.executable, "-c", forking],
+guard = [sys.executable, "-I", processes.__file__, str(os.getpid())]
+child = subprocess.Popen([*guard, sys.executable, "-c", forking],
     start_new_session=True, stdout=subprocess.PIPE, text=True)
 print(child.pid, child.stdout.readline().strip(), child.stdout.readline().strip(), flush=True)
 child.wait()
