@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
@@ -38,20 +36,8 @@ from feeds.processing import (
     summarise_item,
 )
 
-COUNTED_ROWS = 10_000
 ACTION_SECONDS = 60.0  # an action that calls outside systems stops starting new rows after this
 MAX_SUMMARY_LENGTH = 4000
-
-
-class LimitedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts no further than anybody pages: a full count of a million rows takes seconds."""
-
-    @cached_property
-    def count(self) -> int:
-        rows = self.object_list
-        if isinstance(rows, QuerySet):
-            return rows.order_by()[:COUNTED_ROWS].count()
-        return len(rows)
 
 
 @admin.register(Item)
@@ -73,8 +59,6 @@ class ItemAdmin(EvidenceAdmin[Item]):
     search_help_text = _("Title or address")
     ordering = ["-pk"]
     sortable_by = ["shown_title", "published_at", "last_checked_at", "retry_count"]
-    show_facets = admin.ShowFacets.NEVER
-    paginator = LimitedPaginator
     actions = ["retry", "screen_now", "summarise_now", "skip"]
     fields = [
         "url_link",

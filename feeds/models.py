@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -30,7 +30,9 @@ class Feed(models.Model):
         SETTING = "setting", _("FEED_URLS")
         ADMIN = "admin", _("added here")
 
-    url = models.URLField(_("address"), max_length=2000, unique=True)
+    url = models.CharField(
+        _("address"), max_length=2000, unique=True, validators=[URLValidator(schemes=["http", "https"])]
+    )
     title = models.CharField(_("title"), max_length=300, blank=True)
     is_enabled = models.BooleanField(_("enabled"), default=True)
     is_dry_run = models.BooleanField(

@@ -13,13 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import httpx
 import pydantic
-from google import genai
-from google.genai import errors as genai_errors
-from google.genai import types
 
 from broker_project.config import GeminiConfig, Source
 from broker_project.lib.errors import (
@@ -36,6 +33,12 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS, limited_client, time_limit
+
+if TYPE_CHECKING:
+    from google import genai
+    from google.genai import types
+
+# google-genai takes a second to import; every command of the project would wait for it, so it is imported on use.
 
 log = get_logger(__name__)
 
@@ -86,6 +89,8 @@ class Gemini:
         """
         if not self.is_available:
             raise SwitchedOff(SYSTEM, "no GEMINI_API_KEY is set")
+        from google.genai import types
+
         config = types.GenerateContentConfig(
             system_instruction=system or None,
             response_mime_type="application/json",
@@ -108,6 +113,9 @@ class Gemini:
         files: Sequence[Path],
         config: types.GenerateContentConfig,
     ) -> Generated[T]:
+        from google.genai import errors as genai_errors
+        from google.genai import types
+
         uploaded: list[str] = []
         try:
             parts = self._file_parts(files, uploaded)
@@ -121,6 +129,8 @@ class Gemini:
         return read_answer(response, model, schema)
 
     def _file_parts(self, files: Sequence[Path], uploaded: list[str]) -> list[types.Part]:
+        from google.genai import types
+
         if sum(path.stat().st_size for path in files) <= INLINE_BYTES:
             return [
                 types.Part.from_bytes(data=path.read_bytes(), mime_type="application/pdf") for path in files
@@ -138,6 +148,8 @@ class Gemini:
 
     def _delete(self, names: Sequence[str]) -> None:
         """Uploads expire after two days by themselves, so a failure here costs nothing but is said."""
+        from google.genai import errors as genai_errors
+
         for name in names:
             try:
                 with time_limit(10):
@@ -147,6 +159,9 @@ class Gemini:
 
     @cached_property
     def _client(self) -> genai.Client:
+        from google import genai
+        from google.genai import types
+
         options = types.HttpOptions(
             base_url=self.config.api_url or None,
             timeout=int(TOTAL_SECONDS * 1000),
@@ -192,6 +207,8 @@ def _violation(error: pydantic.ValidationError) -> str:
 
 def classified(error: Exception) -> OutsideError:
     """The one error of our tree for anything that google-genai and httpx raise."""
+    from google.genai import errors as genai_errors
+
     if isinstance(error, genai_errors.APIError):
         detail = redact(str(error.message or error.status or ""), 300)
         if error.code == 400 and "API_KEY_INVALID" in str(error.details):

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-import mastodon
 import requests
 
 from broker_project.config import MastodonConfig, Source
@@ -27,6 +26,8 @@ from broker_project.lib.errors import (
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS
+
+# Mastodon.py is imported on use: it takes a quarter of a second that most commands have no need of.
 
 SYSTEM = "Mastodon"
 READ_POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
@@ -128,6 +129,8 @@ class MastodonAccount:
         return call_with_retries(READ_POLICY, lambda: self._call(call))
 
     def _call(self, call: Callable[[], T]) -> T:
+        import mastodon
+
         try:
             return call()
         except OutsideError:
@@ -139,6 +142,8 @@ class MastodonAccount:
     def _api(self) -> Any:
         if not self.is_available:
             raise SwitchedOff(SYSTEM, "no MASTODON_ACCESS_TOKEN is set")
+        import mastodon
+
         return mastodon.Mastodon(
             access_token=self.config.access_token,
             api_base_url=self.config.api_url,
@@ -167,6 +172,8 @@ def links_of(content: str) -> set[str]:
 
 
 def classified(error: Exception) -> OutsideError:
+    import mastodon
+
     cause = error.__context__
     text = redact(str(error), 300)
     if isinstance(error, mastodon.MastodonRatelimitError):

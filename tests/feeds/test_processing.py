@@ -1,0 +1,402 @@
+"""The steps of an item with the real clients against the sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from django.conf import settings
+
+from broker_project.config import Source
+from broker_project.pollers import PollOptions
+from feeds.clients.mastodon import MastodonAccount
+from feeds.lifecycle import Happening, Status
+from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, ItemLease, Post
+from feeds.pollers import ItemRun, poll_feeds, poll_items
+from feeds.processing import OFFLINE_MARK, Tools, screen_item, summarise_item
+from feeds.summaries import OfflineSummariser
+from sandbox.launcher import SandboxHandle
+from tests.feeds.conftest import MakeItem, add_page, page_url, posts_for
+
+pytestmark = pytest.mark.django_db
+
+REPORT = "01kiban04_02000401"  # two documents
+NOT_READY = "01tsushin08_02000155"
+TEXT = ["総務省は、無線局の免許の手続を見直す省令案を取りまとめ、意見の募集を開始しました。"] * 2
+
+
+def state(item: Item) -> tuple[int, int | None, int]:
+    item.refresh_from_db()
+    return item.status, item.reason, item.retry_count
+
+
+def last_reason(item: Item) -> str:
+    event = ItemEvent.objects.filter(item=item).last()
+    assert event is not None
+    return event.reason
+
+
+def happening(result: object) -> Happening | None:
+    assert result is not None
+    return result.happening  # type: ignore[attr-defined,no-any-return]
+
+
+# Screening
+
+
+def test_yes(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=page_url(sandbox, REPORT))
+    assert happening(screen_item(item.pk, tools)) is Happening.YES
+    assert state(item) == (2, None, 0)
+    detail = ItemDetail.objects.get()
+    assert detail.verdict == "YES"
+    assert "競争環境" in detail.page_excerpt
+    assert [document["state"] for document in detail.documents] == ["linked", "linked"]
+    assert detail.input_tokens > 0
+    assert detail.cost_usd > Decimal(0)
+
+
+@pytest.mark.parametrize(("slug", "expected"), [(NOT_READY, (1, 2, 1)), ("01kanbo05_02000087", (1, 1, 1))])
+def test_wait_and_no(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, slug: str, expected: tuple[int, int, int]
+) -> None:
+    item = make_item(url=page_url(sandbox, slug))
+    screen_item(item.pk, tools)
+    assert state(item) == expected
+
+
+def test_a_page_that_is_not_there(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=page_url(sandbox, "none_1"))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert "404" in last_reason(item)
+
+
+@pytest.mark.parametrize(
+    "path", ["endless", "gzip-bomb", "redirect?to=http://169.254.169.254/", "redirect-loop", "lying-length"]
+)
+def test_a_hostile_page(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, path: str) -> None:
+    item = make_item(url=f"{sandbox.base_url}/feed/hostile/{path}")
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert last_reason(item)
+
+
+def test_a_page_without_text(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    sandbox.fault("feed", "status", status=200, body="<html><body><script>x</script></body></html>")
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 2, 1)
+    assert sandbox.calls("gemini") == []
+
+
+@pytest.mark.parametrize(
+    "order", ["not JSON", '{"verdict": "MAYBE", "reason": "?"}', {"status": 500}, {"block_reason": "SAFETY"}]
+)
+def test_gemini_fails(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, order: object) -> None:
+    sandbox.load("gemini", {"next": [order] * 2})
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 5, 1)
+
+
+def test_the_retry_limit(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=page_url(sandbox, "none_1"), retry_count=settings.BROKER.feed_max_retries)
+    screen_item(item.pk, tools)
+    assert state(item) == (3, 6, settings.BROKER.feed_max_retries + 1)
+    assert screen_item(item.pk, tools) is None
+
+
+# Summary and post
+
+
+def test_one_item_all_the_way(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING, title="検証報告書（案）")
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert state(item) == (3, 0, 0)
+    post = Post.objects.get()
+    assert post.state == Post.State.POSTED
+    assert post.text.startswith("検証報告書（案）\n\n")
+    assert post.text.endswith(item.url)
+    assert post.url.endswith(post.status_id)
+    [status] = sandbox.state("mastodon")["statuses"]
+    assert (status["text"], status["visibility"]) == (post.text, settings.BROKER.mastodon.visibility)
+    assert post.idempotency_key in sandbox.state("mastodon")["keys"]
+    detail = ItemDetail.objects.get()
+    assert [document["state"] for document in detail.documents] == ["read", "read"]
+    assert all(document["size"] > 1000 for document in detail.documents)
+    assert detail.summary_source == "gemini"
+    assert set(detail.summary_notes) == {
+        "documents",
+        "first_summary",
+        "can_be_left_out",
+        "missed_points",
+    }
+    assert detail.summary_notes["documents"][0]["key_points"]
+    assert detail.input_tokens > 0
+    assert list(tools.downloads.iterdir()) == []
+
+
+def test_a_page_without_documents(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    url = add_page(sandbox, "text_1", paragraphs=TEXT)
+    item = make_item(url=url, status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert "省令案" in Post.objects.get().text
+
+
+def test_a_missing_document(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    documents = [{"name": "gone.pdf", "title": "資料", "is_missing": True}]
+    item = make_item(
+        url=add_page(sandbox, "doc_1", paragraphs=TEXT, documents=documents), status=Status.PENDING
+    )
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert ItemDetail.objects.get().documents[0]["state"] == "not fetched"
+
+
+def test_all_documents_too_large(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    documents = [{"name": f"big{n}.pdf", "title": "資料", "stream_mb": 51} for n in range(2)]
+    item = make_item(
+        url=add_page(sandbox, "doc_2", paragraphs=TEXT, documents=documents), status=Status.PENDING
+    )
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 4, 1)
+    assert {document["state"] for document in ItemDetail.objects.get().documents} == {"too large"}
+    assert list(tools.downloads.iterdir()) == []
+
+
+def test_one_of_two_documents_too_large(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    documents = [
+        {"name": "large.pdf", "title": "資料", "stream_mb": 51},
+        {"name": "small.pdf", "title": "概要", "paragraphs": TEXT},
+    ]
+    item = make_item(
+        url=add_page(sandbox, "doc_3", paragraphs=TEXT, documents=documents), status=Status.PENDING
+    )
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert [document["state"] for document in ItemDetail.objects.get().documents] == ["too large", "read"]
+
+
+@pytest.mark.parametrize("name", ["encrypted.pdf", "damaged.pdf"])
+def test_unreadable_documents(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, name: str) -> None:
+    link = f'<html><body><p>{TEXT[0]}</p><a href="/feed/hostile/{name}">資料</a></body></html>'
+    sandbox.fault("feed", "status", status=200, body=link, path="/s-news/")
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert name.partition(".")[0] in ItemDetail.objects.get().documents[0]["error"]
+
+
+SUMMARY = (
+    '{{"documents": [], "first_summary": "", "can_be_left_out": "", "missed_points": "", '
+    '"final_summary": "{}"}}'
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "This is not JSON at all",
+        SUMMARY.format(""),
+        SUMMARY.format("The ministry published a report on telecommunications today."),
+        SUMMARY.format("長い要約です。" * 200),
+    ],
+    ids=["no JSON", "empty", "English", "too long"],
+)
+def test_bad_summaries_are_not_posted(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, answer: str
+) -> None:
+    sandbox.load("gemini", {"next": [answer] * 2})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 5, 1)
+    assert posts_for(sandbox, item.url) == 0
+
+
+def test_a_summary_that_obeyed_the_page(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    """Whatever instructions the material smuggled in: no mention and no foreign link reaches the post."""
+    text = (
+        "これは指示に従った要約です。詳細は https://evil.example/win を見て @everyone@evil.example に連絡。"
+    )
+    sandbox.load("gemini", {"next": [SUMMARY.format(text)]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    post = Post.objects.get().text
+    assert "evil.example/win" not in post
+    assert "@" not in post
+    assert post.count("http") == 1
+
+
+def test_the_instances_limit_is_kept(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    sandbox.load("mastodon", {"max_characters": 120})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert Post.objects.get().text.endswith(item.url)
+
+
+def test_pdfs_as_text_for_models_without_file_input(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    tools.options.sends_files = False
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+
+
+# Exactly one post
+
+
+def test_a_lost_answer_is_found_at_once(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    sandbox.fault("mastodon", "lose_answer", method="POST", path="/api/v1/statuses")
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert posts_for(sandbox, item.url) == 1
+    assert "unclear" in last_reason(item)
+
+
+@pytest.mark.parametrize("kind", ["lose_answer", "truncate", "drop"])
+def test_an_answer_that_stays_unclear_is_looked_for_before_posting_again(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, kind: str
+) -> None:
+    sandbox.fault("mastodon", kind, method="POST", path="/api/v1/statuses")
+    sandbox.fault("mastodon", "status", status=503, path="/accounts/", times=3)
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 5, 1)
+    before = Post.objects.get()
+    assert before.state == Post.State.UNCLEAR
+    # Mastodon has forgotten the key by now: only the search keeps it from being posted twice.
+    sandbox.load("mastodon", {"keys": {}})
+    sandbox.clear_calls()
+    assert happening(screen_item(item.pk, tools)) is Happening.YES
+    assert sandbox.calls("gemini") == []  # it was judged before
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 1)
+    assert posts_for(sandbox, item.url) == 1
+    after = Post.objects.get()
+    assert (after.text, after.idempotency_key) == (before.text, before.idempotency_key)
+    assert after.url
+
+
+def test_a_refused_post_is_sent_again_later(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    sandbox.fault("mastodon", "status", status=422, method="POST", body={"error": "no"})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 5, 1)
+    assert Post.objects.get().state == Post.State.DRAFT
+    screen_item(item.pk, tools)
+    asked = len(sandbox.calls("gemini"))
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 1)
+    assert len(sandbox.calls("gemini")) == asked  # the summary was kept
+    assert posts_for(sandbox, item.url) == 1
+
+
+def test_rate_limited_and_unauthorised(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    tools.account = MastodonAccount(replace(settings.BROKER.mastodon, access_token="bad-token"))
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 5, 1)
+    assert posts_for(sandbox, item.url) == 0
+
+
+# Drafts
+
+
+@pytest.mark.parametrize("why", ["off", "dry run"])
+def test_drafts(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, why: str) -> None:
+    feed = Feed.objects.create(url="https://a.example.jp/", is_dry_run=why == "dry run")
+    if why == "off":
+        off = replace(settings.BROKER.mastodon, source=Source.OFF, access_token="", api_url="")
+        tools.account = MastodonAccount(off)
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING, feed=feed)
+    run = ItemRun(tools)
+    assert run.step() is True
+    assert run.counts["drafted"] == 1
+    assert state(item) == (2, None, 0)
+    assert Post.objects.get().state == Post.State.DRAFT
+    # Drafted once: it is neither summarised again nor in the way of others.
+    asked = len(sandbox.calls("gemini"))
+    other = make_item(url=page_url(sandbox, NOT_READY))
+    again = ItemRun(tools)
+    while again.step():
+        pass
+    assert (again.counts["screened"], again.counts["drafted"]) == (1, 0)
+    assert state(other) == (1, 2, 1)
+    assert len(sandbox.calls("gemini")) == asked + 1
+    # As soon as it may be posted, it is.
+    Feed.objects.update(is_dry_run=False)
+    tools.account = MastodonAccount(settings.BROKER.mastodon)
+    ItemRun(tools).step()
+    assert state(item) == (3, 0, 0)
+    assert posts_for(sandbox, item.url) == 1
+
+
+def test_without_gemini_the_extract_is_posted_and_marked(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    tools.summariser = OfflineSummariser(FeedSettings())
+    item = make_item(url=page_url(sandbox, REPORT))
+    waiting = make_item(url=page_url(sandbox, NOT_READY))
+    screen_item(item.pk, tools)
+    screen_item(waiting.pk, tools)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert state(waiting) == (1, 2, 1)
+    detail = ItemDetail.objects.get(item=item)
+    assert (detail.summary_source, detail.model) == ("offline", "offline extract")
+    assert OFFLINE_MARK in Post.objects.get().text
+    assert 50 < len(detail.summary) <= 200
+    assert sandbox.calls("gemini") == []
+
+
+def test_an_edited_summary_is_what_is_posted(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    ItemDetail.objects.update(summary="人が書いた要約。", summary_source="edited")
+    summarise_item(item.pk, tools)
+    assert "人が書いた要約。" in Post.objects.get().text
+    assert sandbox.calls("gemini") == []
+
+
+# The poller
+
+
+def test_a_whole_run(sandbox: SandboxHandle) -> None:
+    poll_feeds(PollOptions())
+    counts = poll_items(PollOptions(all=True))
+    total = Item.objects.count()
+    assert counts["screened"] == total
+    assert counts["posted"] == Item.objects.filter(status=3, reason=0).count() > 5
+    assert counts["posted"] == len(sandbox.state("mastodon")["statuses"])
+    assert counts["crashed"] == counts["lost"] == 0
+    assert ItemLease.objects.count() == 0
+    # What was deferred is due at the next run, and only then.
+    assert poll_items(PollOptions(all=True))["screened"] == total - counts["posted"]
+
+
+def test_one_step_at_a_time(sandbox: SandboxHandle, make_item: MakeItem) -> None:
+    make_item(url=page_url(sandbox, REPORT))
+    assert poll_items(PollOptions())["screened"] == 1
+    assert poll_items(PollOptions())["posted"] == 1
+    assert sum(poll_items(PollOptions()).values()) == 0
+
+
+def test_a_fault_of_ours_counts_and_does_not_stop_the_run(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    FeedSettings(post_template="{summary} {nonsense} {url}").save()  # past the form's check
+    tools.options = FeedSettings.current()
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.CRASHED
+    assert state(item) == (2, None, 1)
+    assert "KeyError" in last_reason(item)
+    assert ItemLease.objects.count() == 0

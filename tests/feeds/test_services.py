@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from feeds import services
+from feeds.lifecycle import OPEN, WAITING, Happening, Status
+from feeds.models import Item, ItemDetail, ItemEvent, ItemLease, Post
+from feeds.selectors import pending_candidates, screening_candidates
+from feeds.services import LeaseLost
+from tests.feeds.conftest import MakeItem
+
+pytestmark = pytest.mark.django_db
+LEASE = timedelta(seconds=settings.BROKER.feed_lease_seconds)
+
+
+def make_post(item: Item, state: Post.State = Post.State.DRAFT, **given: object) -> Post:
+    return Post.objects.create(
+        item=item,
+        text="text",
+        idempotency_key=f"key-{item.pk}",
+        state=state,
+        created_at=timezone.now(),
+        **given,
+    )
+
+
+# Claims
+
+
+def test_an_item_is_claimed_once(make_item: MakeItem) -> None:
+    item, now = make_item(), timezone.now()
+    claim = services.claim_item(item.pk, WAITING, "a", now)
+    assert claim is not None
+    assert services.claim_item(item.pk, WAITING, "b", now) is None
+    assert ItemLease.objects.get().expires_at == now + LEASE
+
+
+def test_a_status_that_moved_on_is_not_claimed(make_item: MakeItem) -> None:
+    item = make_item(status=Status.PENDING)
+    assert services.claim_item(item.pk, WAITING, "a", timezone.now()) is None
+    assert ItemLease.objects.count() == 0
+
+
+def test_a_claim_can_be_given_back(make_item: MakeItem) -> None:
+    item, now = make_item(), timezone.now()
+    claim = services.claim_item(item.pk, WAITING, "a", now)
+    assert claim
+    services.release_claim(claim)
+    assert services.claim_item(item.pk, WAITING, "b", now) is not None
+    item.refresh_from_db()
+    assert item.retry_count == 0
+
+
+def test_completion_moves_the_item_and_writes_an_event(make_item: MakeItem) -> None:
+    item, now = make_item(), timezone.now()
+    claim = services.claim_item(item.pk, WAITING, "worker", now)
+    assert claim
+    services.complete_claim(claim, Happening.WAIT, why="not ready", now=now, detail={"verdict": "WAIT"})
+    item.refresh_from_db()
+    assert (item.status, item.reason, item.retry_count, item.last_checked_at) == (1, 2, 1, now)
+    event = ItemEvent.objects.get()
+    assert (event.what, event.from_status, event.to_status) == ("wait", "unprocessed", "deferred")
+    assert (event.reason, event.who, event.at) == ("not ready", "worker", now)
+    assert ItemDetail.objects.get().verdict == "WAIT"
+    assert ItemLease.objects.count() == 0
+
+
+def test_a_late_worker_has_no_last_word(make_item: MakeItem) -> None:
+    item, now = make_item(), timezone.now()
+    late = services.claim_item(item.pk, WAITING, "late", now)
+    assert late
+    after_lease = now + LEASE + timedelta(seconds=1)
+    assert services.sweep_stale_leases(after_lease) == 1
+    second = services.claim_item(item.pk, WAITING, "second", after_lease)
+    assert second
+    with pytest.raises(LeaseLost):
+        services.renew_claim(late, after_lease)
+    with pytest.raises(LeaseLost):
+        services.complete_claim(late, Happening.YES, why="", now=after_lease, detail={"verdict": "YES"})
+    assert ItemDetail.objects.get().verdict == ""
+    services.complete_claim(second, Happening.NO, why="", now=after_lease)
+    item.refresh_from_db()
+    assert (item.status, item.reason, item.retry_count) == (1, 1, 2)
+
+
+def test_a_stale_lease_counts_and_frees_the_item(make_item: MakeItem) -> None:
+    now = timezone.now()
+    for status in OPEN:
+        item = make_item(status=status)
+        assert services.claim_item(item.pk, [status], "gone", now)
+    assert services.sweep_stale_leases(now + LEASE - timedelta(seconds=1)) == 0
+    assert services.sweep_stale_leases(now + LEASE) == 3
+    assert ItemLease.objects.count() == 0
+    assert sorted(Item.objects.values_list("status", "retry_count")) == [(0, 1), (1, 1), (2, 1)]
+    assert set(ItemEvent.objects.values_list("what", "who")) == {("crashed", "sweep")}
+    assert "gone did not finish" in ItemEvent.objects.all()[0].reason
+
+
+def test_a_renewed_lease_is_not_stale(make_item: MakeItem) -> None:
+    item, now = make_item(), timezone.now()
+    claim = services.claim_item(item.pk, WAITING, "a", now)
+    assert claim
+    services.renew_claim(claim, now + LEASE / 2)
+    assert services.sweep_stale_leases(now + LEASE) == 0
+
+
+def test_crashes_end_in_reason_six(make_item: MakeItem) -> None:
+    item = make_item(retry_count=settings.BROKER.feed_max_retries)
+    services.claim_item(item.pk, WAITING, "a", timezone.now())
+    services.sweep_stale_leases(timezone.now() + LEASE)
+    item.refresh_from_db()
+    assert (item.status, item.reason) == (3, 6)
+
+
+# The order
+
+
+def test_pending_by_publication_screening_by_last_check(make_item: MakeItem) -> None:
+    young = make_item(status=Status.PENDING, age_hours=1)
+    old = make_item(status=Status.PENDING, age_hours=9)
+    now = timezone.now()
+    first = make_item(status=Status.DEFERRED, last_checked_at=now - timedelta(hours=5))
+    second = make_item(last_checked_at=now - timedelta(hours=4))
+    third = make_item(status=Status.DEFERRED, last_checked_at=now - timedelta(hours=3))
+    make_item(status=Status.PROCESSED)
+    assert pending_candidates(is_mastodon_on=True) == [old.pk, young.pk]
+    assert screening_candidates(now) == [first.pk, second.pk, third.pk]
+    assert screening_candidates(now - timedelta(hours=4)) == [first.pk, second.pk]
+    services.claim_item(old.pk, OPEN, "a", now)
+    services.claim_item(first.pk, OPEN, "a", now)
+    assert pending_candidates(is_mastodon_on=True) == [young.pk]
+    assert screening_candidates(now) == [second.pk, third.pk]
+
+
+def test_drafts_wait_while_they_cannot_be_posted(make_item: MakeItem) -> None:
+    from feeds.models import Feed
+
+    dry = Feed.objects.create(url="https://dry.example.jp/", is_dry_run=True)
+    wet = Feed.objects.create(url="https://wet.example.jp/")
+    undrafted = make_item(status=Status.PENDING, feed=dry, age_hours=3)
+    make_post(make_item(status=Status.PENDING, feed=dry, age_hours=2))
+    drafted = make_item(status=Status.PENDING, feed=wet, age_hours=1)
+    make_post(drafted)
+    assert pending_candidates(is_mastodon_on=True) == [undrafted.pk, drafted.pk]
+    assert pending_candidates(is_mastodon_on=False) == [undrafted.pk]
+
+
+# Drafts and intents
+
+
+def test_what_was_sent_keeps_its_text_and_key(make_item: MakeItem) -> None:
+    item, now = make_item(status=Status.PENDING), timezone.now()
+    claim = services.claim_item(item.pk, OPEN, "a", now)
+    assert claim
+    draft = services.save_draft(claim, "first", now)
+    changed = services.save_draft(claim, "second", now)
+    assert changed.text == "second"
+    assert changed.idempotency_key != draft.idempotency_key
+    services.mark_intent(claim, changed, now)
+    sent = services.save_draft(claim, "third", now)
+    assert (sent.text, sent.idempotency_key) == ("second", changed.idempotency_key)
+    assert sent.intent_at == now
+
+
+def test_nothing_is_written_without_the_lease(make_item: MakeItem) -> None:
+    item, now = make_item(status=Status.PENDING), timezone.now()
+    claim = services.claim_item(item.pk, OPEN, "a", now)
+    assert claim
+    post = services.save_draft(claim, "text", now)
+    services.release_claim(claim)
+    with pytest.raises(LeaseLost):
+        services.mark_intent(claim, post, now)
+    with pytest.raises(LeaseLost):
+        services.save_draft(claim, "other", now)
+    assert Post.objects.get().state == Post.State.DRAFT
+    assert Post.objects.get().text == "text"
+
+
+# What people do
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "refused"),
+    [(0, None, ""), (1, 3, ""), (3, 6, ""), (2, None, "pending"), (3, 0, "posted"), (3, 1, "processed")],
+)
+def test_retry(make_item: MakeItem, status: int, reason: int | None, refused: str) -> None:
+    from django.utils.translation import override
+
+    item = make_item(status=Status(status), reason=reason, retry_count=4)
+    ItemDetail.objects.update(summary="old", summary_source="gemini")
+    with override("en"):
+        refusal = services.retry_item(item.pk, "admin", timezone.now())
+        assert (str(refusal.why) if refusal else "") == refused
+    item.refresh_from_db()
+    if refused:
+        assert (item.status, item.retry_count) == (status, 4)
+        assert ItemEvent.objects.count() == 0
+    else:
+        assert (item.status, item.reason, item.retry_count) == (0, None, 0)
+        assert ItemDetail.objects.get().summary == ""
+        assert ItemEvent.objects.get().who == "admin"
+
+
+def test_retry_keeps_a_post_that_may_exist(make_item: MakeItem) -> None:
+    draft, unclear = make_item(status=Status.DEFERRED), make_item(status=Status.DEFERRED)
+    make_post(draft)
+    make_post(unclear, Post.State.UNCLEAR)
+    for item in (draft, unclear):
+        assert services.retry_item(item.pk, "admin", timezone.now()) is None
+    assert [post.item_id for post in Post.objects.all()] == [unclear.pk]
+
+
+def test_skip(make_item: MakeItem) -> None:
+    item = make_item(status=Status.PENDING)
+    assert services.skip_item(item.pk, "admin", timezone.now()) is None
+    item.refresh_from_db()
+    assert (item.status, item.reason) == (3, 1)
+    assert services.skip_item(item.pk, "admin", timezone.now()) is not None
+
+
+def test_what_is_being_worked_on_is_left_alone(make_item: MakeItem) -> None:
+    item = make_item()
+    services.claim_item(item.pk, WAITING, "a", timezone.now())
+    for service in (services.retry_item, services.skip_item):
+        refusal = service(item.pk, "admin", timezone.now())
+        assert refusal is not None
+    assert services.edit_summary(item.pk, "text", "admin", timezone.now()) is not None
+    item.refresh_from_db()
+    assert item.status == Status.UNPROCESSED
+
+
+def test_a_summary_is_edited_until_the_post_is_on_its_way(make_item: MakeItem) -> None:
+    item = make_item(status=Status.PENDING)
+    post = make_post(item)
+    assert services.edit_summary(item.pk, " 人の書いた要約。 ", "admin", timezone.now()) is None
+    detail = ItemDetail.objects.get()
+    assert (detail.summary, detail.summary_source) == ("人の書いた要約。", "edited")
+    assert not Post.objects.filter(pk=post.pk).exists()
+    make_post(item, Post.State.INTENT)
+    assert services.edit_summary(item.pk, "too late", "admin", timezone.now()) is not None
+    assert ItemDetail.objects.get().summary == "人の書いた要約。"
