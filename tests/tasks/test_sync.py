@@ -237,12 +237,18 @@ def test_ten_thousand_issues(hub, repository, store):
     ]
     hub.control("POST", "github/issues", {"issues": items})
     hub.clear_calls()
-    with CaptureQueriesContext(connection) as queries:
+    statements: list[str] = []
+
+    def count(execute: Any, sql: str, *rest: Any) -> Any:
+        statements.append(sql.split(" ", 1)[0])
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(count):
         counts = sync(repository)
     assert counts["opened"] >= 10_000
     assert len(calls(hub)) < 110
     # A handful of statements a page, not one an issue.
-    assert len(queries) < 1500
+    assert len(statements) < 1500
     assert len(json.loads(str(store.get("poppo:open_issues")))) == counts["opened"]
     number = open_issue(hub)
     hub.clear_calls()
