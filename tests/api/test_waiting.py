@@ -1,0 +1,209 @@
+"""The lean path over real HTTP: waiting, waking, leaving, stopping."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.keyspace import Keyspace, RedisNames
+from tests.support.broker_process import wait_for
+from tests.support.server import BrokerServer
+
+KEYS = Keyspace(RedisNames())
+CODE = "/github/repos/broker-sandbox/demo"
+PERSON = {"Authorization": "token user:maintainer"}
+
+
+def ask(server: BrokerServer, agent: str, timeout: float = 0, **more: Any) -> httpx.Response:
+    with server.client(timeout=60) as client:
+        return client.post("/api/v1/request-task", json={"agent_id": agent, "timeout": timeout, **more})
+
+
+@pytest.fixture
+def idle(broker_server: BrokerServer) -> BrokerServer:
+    """A server with nothing on offer: every issue of the seed is closed."""
+    for issue in broker_server.sandbox.client.get(f"{CODE}/issues?per_page=100", headers=PERSON).json():
+        broker_server.sandbox.client.patch(
+            f"{CODE}/issues/{issue['number']}", json={"state": "closed"}, headers=PERSON
+        )
+    broker_server.poll("issues")
+    assert ask(broker_server, "agent-0").status_code == 204
+    return broker_server
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(40) as made:
+        yield made
+
+
+def open_issue(server: BrokerServer, *labels: str, title: str = "new work") -> dict[str, Any]:
+    data = {"title": title, "body": "## 成果物\n- x", "labels": list(labels) or ["P0", "BACKENDCODER"]}
+    answer = server.sandbox.client.post(f"{CODE}/issues", json=data, headers=PERSON)
+    answer.raise_for_status()
+    issue: dict[str, Any] = answer.json()
+    return issue
+
+
+def webhook(server: BrokerServer, issue: dict[str, Any], action: str = "opened") -> None:
+    repository = server.sandbox.client.get(CODE, headers=PERSON).json()
+    payload = {"action": action, "issue": issue, "repository": repository, "sender": issue["user"]}
+    answer = server.send_webhook("issues", payload, f"d-{issue['number']}-{action}-{time.monotonic_ns()}")
+    assert answer.status_code == 202, answer.text
+
+
+def waiting(server: BrokerServer) -> int:
+    """Connections that the server holds open for agents."""
+    assert server.process is not None
+    connections = psutil.Process(server.process.pid).net_connections("tcp")
+    return sum(
+        1 for c in connections if c.status == "ESTABLISHED" and c.laddr and c.laddr.port == server.port
+    )
+
+
+def start_waiting(
+    server: BrokerServer, pool: ThreadPoolExecutor, *agents: str, **more: Any
+) -> dict[str, Future[httpx.Response]]:
+    asked = {agent: pool.submit(ask, server, agent, 30, **more) for agent in agents}
+    wait_for(lambda: waiting(server) >= len(agents), "the agents wait")
+    return asked
+
+
+def test_a_webhook_reaches_one_waiting_agent(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, *(f"agent-{n}" for n in range(5)))
+    issue = open_issue(idle)
+    webhook(idle, issue)
+    wait_for(lambda: sum(future.done() for future in asked.values()) == 1, "one of them is answered")
+    given = [future.result() for future in asked.values() if future.done()]
+    assert given[0].json()["issue_id"] == issue["number"]
+    idle.stop()
+    assert sorted(future.result().status_code for future in asked.values()) == [200, 204, 204, 204, 204]
+
+
+def test_a_poll_in_another_process_wakes_as_well(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, "agent-1")
+    issue = open_issue(idle)
+    idle.poll("issues")
+    assert asked["agent-1"].result().json()["issue_id"] == issue["number"]
+
+
+def test_work_goes_to_the_agent_with_the_role(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    backend = start_waiting(idle, pool, "agent-b", roles=["BACKENDCODER"])
+    front = start_waiting(idle, pool, "agent-f", roles=["FRONTENDCODER"])
+    webhook(idle, open_issue(idle, "P0", "FRONTENDCODER"))
+    assert front["agent-f"].result().status_code == 200
+    assert not backend["agent-b"].done()
+
+
+def test_many_new_tasks_wake_as_many_agents(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, *(f"agent-{n}" for n in range(12)))
+    numbers = {open_issue(idle)["number"] for _ in range(12)}
+    idle.poll("issues")
+    answers = [future.result() for future in asked.values()]
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["issue_id"] for answer in answers} == numbers
+
+
+def test_a_lost_signal_is_made_up_for(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, "agent-1")
+    # Kick the subscription out of Redis just before the work arrives; nobody rings.
+    idle.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    answer = asked["agent-1"].result()
+    assert answer.status_code == 503, "a broken subscription is not waited on in silence"
+    assert answer.json()["error"] == "redis_down"
+    issue = open_issue(idle)
+    idle.poll("issues")
+    assert ask(idle, "agent-1", 20).json()["issue_id"] == issue["number"]
+
+
+def test_nothing_is_claimed_for_a_client_that_has_gone(idle: BrokerServer) -> None:
+    body = json.dumps({"agent_id": "agent-gone", "timeout": 60})
+    with socket.create_connection(("127.0.0.1", idle.port)) as connection:
+        request = (
+            f"POST /api/v1/request-task HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        )
+        connection.sendall(request.encode())
+        wait_for(lambda: waiting(idle) == 1, "the agent waits")
+    wait_for(lambda: waiting(idle) == 0, "the server noticed")
+    issue = open_issue(idle)
+    webhook(idle, issue)
+    assert ask(idle, "agent-here").json()["issue_id"] == issue["number"]
+
+
+def test_shutdown_sends_waiting_agents_home(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, *(f"agent-{n}" for n in range(8)))
+    assert idle.process is not None
+    idle.process.send_signal(signal.SIGTERM)
+    assert [future.result().status_code for future in asked.values()] == [204] * 8
+    idle.process.wait(15)
+
+
+def test_maintenance_reaches_those_who_wait(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, "agent-1", "agent-2")
+    idle.redis.set(KEYS.key(k.FLAG_MAINTENANCE), '{"reason": "moving"}')
+    for future in asked.values():
+        assert future.result().status_code == 503
+        assert "moving" in future.result().json()["message"]
+
+
+def test_redis_dying_ends_the_wait_with_503(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    asked = start_waiting(idle, pool, "agent-1")
+    idle.world.redis_server.process.kill()
+    idle.world.redis_server.process.wait()
+    try:
+        assert asked["agent-1"].result().status_code == 503
+        answer = ask(idle, "agent-1")
+        assert (answer.status_code, answer.json()["error"]) == (503, "redis_down")
+        assert answer.headers["Retry-After"]
+        assert httpx.get(f"{idle.url}/readyz", trust_env=False).status_code == 503
+        assert httpx.get(f"{idle.url}/health", trust_env=False).status_code == 200
+    finally:
+        idle.world.redis_server.restart()
+    issue = open_issue(idle)
+    idle.poll("issues")
+    assert ask(idle, "agent-1", 20).json()["issue_id"] == issue["number"], "an empty Redis is filled again"
+
+
+def test_endings_work_while_redis_is_away(broker_server: BrokerServer) -> None:
+    tasks = [ask(broker_server, f"agent-{n}").json() for n in range(4)]
+    broker_server.world.redis_server.process.kill()
+    broker_server.world.redis_server.process.wait()
+    try:
+        with broker_server.client() as client:
+            calls = (("heartbeat", {}), ("complete", {}), ("fail", {"reason": "x"}), ("release", {}))
+            for task, (call, body) in zip(tasks, calls, strict=True):
+                path = f"/api/v1/assignments/{task['assignment_id']}/{call}"
+                assert (call, client.post(path, json=body).status_code) == (call, 200)
+                assert (call, client.post(path, json=body).status_code) == (call, 200)
+    finally:
+        broker_server.world.redis_server.restart()
+
+
+def test_waiting_agents_cost_no_threads(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    assert idle.process is not None
+    process = psutil.Process(idle.process.pid)
+    ask(idle, "agent-0")
+    before = process.num_threads()
+    start_waiting(idle, pool, *(f"agent-{n}" for n in range(30)))
+    assert process.num_threads() <= before + 2, "the pool may have grown a little, not by agents"
+    idle.stop()
+
+
+def test_two_servers_share_the_work(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    second = idle.another()
+    here = start_waiting(idle, pool, "agent-1", "agent-2")
+    there = start_waiting(second, pool, "agent-3", "agent-4")
+    numbers = {open_issue(idle)["number"] for _ in range(4)}
+    idle.poll("issues")
+    answers = [future.result() for future in (*here.values(), *there.values())]
+    assert {answer.json()["issue_id"] for answer in answers} == numbers
