@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import redis
 
-from broker_project.redis_tools.scanning import KeyFacts, Walk, look_up, owner_of
+from broker_project.redis_tools.scanning import KeyFacts, Walk, look_up, owner_of, printable
 from broker_project.redis_tools.ttl_rules import ttl_problem
 
 UNKNOWN = "?"
@@ -17,7 +17,7 @@ class ComponentUsage:
     component: str
     keys: int = 0
     size_bytes: int = 0
-    largest: str = ""
+    largest: str = ""  # fit to be shown
     largest_bytes: int = 0
     expiring: int = 0
     wrong_ttls: int = 0
@@ -62,4 +62,4 @@ def count_key(rows: dict[str, ComponentUsage], facts: KeyFacts) -> None:
     if names and spec and ttl_problem(names, spec, facts.ttl_seconds):
         row.wrong_ttls += 1
     if facts.size_bytes > row.largest_bytes:
-        row.largest, row.largest_bytes = facts.name, facts.size_bytes
+        row.largest, row.largest_bytes = printable(facts.name), facts.size_bytes

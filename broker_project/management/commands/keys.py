@@ -122,7 +122,7 @@ class Command(BaseCommand):
         usage = measure_usage(client)
         self.stdout.write(f"{'component':34}{'keys':>10}{'bytes':>14}  largest key")
         for row in usage.components:
-            largest = f"{printable(row.largest)} ({row.largest_bytes})" if row.largest else ""
+            largest = f"{row.largest} ({row.largest_bytes})" if row.largest else ""
             self.stdout.write(f"{row.component:34}{row.keys:>10}{row.size_bytes:>14}  {largest}")
         self.stdout.write(f"{'all':34}{usage.keys:>10}{usage.size_bytes:>14}")
 

@@ -1,0 +1,55 @@
+"""A Redis that is gone: the page and the command say so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from broker_project.lib.embedded_redis import free_port
+
+CODE = """
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+call_command("migrate", verbosity=0)
+client = Client(headers={"accept-language": "en"})
+user = User.objects.create_superuser("boss")
+from django.conf import settings
+settings.SESSION_ENGINE = "django.contrib.sessions.backends.db"
+settings.ALLOWED_HOSTS = ["testserver"]
+client.force_login(user)
+for page in ("", "keys/", "check/", "key/?name=issue:1"):
+    answer = client.get(f"/admin/redis/{page}")
+    print(answer.status_code, b"Redis does not answer" in answer.content)
+"""
+
+
+def test_the_pages_say_that_redis_is_away(tmp_path: Path) -> None:
+    environ = {
+        **os.environ,
+        "REDIS_URL": f"redis://:pass-word-9@127.0.0.1:{free_port()}/0",
+        "BROKER_VAR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, env=environ, timeout=120
+    )
+    assert done.stdout.splitlines() == ["503 True"] * 4, done.stderr[-2000:]
+    assert "pass-word-9" not in done.stderr
+
+
+def test_the_command_says_that_redis_is_away(tmp_path: Path) -> None:
+    environ = {**os.environ, "REDIS_URL": f"redis://127.0.0.1:{free_port()}/0", "BROKER_VAR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "keys", "usage"],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("CommandError: ")
+    assert len(done.stderr.strip().splitlines()) == 1
