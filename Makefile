@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test check format lint types deploy-check lock messages clean
+.PHONY: help setup setup-dev system-packages run test check format format-check lint types deploy-check lock messages clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile

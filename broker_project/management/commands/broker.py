@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from typing import Any, NoReturn
 
+from django import db
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from redis.exceptions import RedisError
 
 from broker_project.config import LOOPBACK_HOSTS, Config
 from broker_project.embedded import point_to
@@ -18,6 +21,7 @@ from broker_project.supervisor.preflight import (
     CannotStart,
     admin_log_in,
     check_database,
+    first_line,
     open_listener,
     prepare_database,
     queue_first_round,
@@ -33,27 +37,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # Until the parts run, SIGTERM is answered the way Ctrl-C is: whatever was begun is undone.
         signal.signal(signal.SIGTERM, interrupt)
-        console = Console()
-        embedded: EmbeddedRedis | None = None
         config: Config = settings.BROKER
+        console = Console()
+        embedded = None if config.redis_url else EmbeddedRedis(config.var)
         try:
-            console.say("Broker is starting")
-            listener = open_listener(config.host, config.port)
-            check_database()
-            if config.redis_url:
-                check_redis(config.redis_url)
-            else:
-                embedded = EmbeddedRedis(config.var)
-                embedded.ensure()
-                point_to(embedded.url)
-            prepare_database(console)
-            sync_schedules()
-            queue_first_round()
-            settings.STATIC_ROOT.mkdir(exist_ok=True)
-            if config.host not in LOOPBACK_HOSTS and not config.is_public:
-                console.say("HOST lets other machines connect, but DJANGO_ALLOWED_HOSTS names only this one.")
-            Supervisor(config, console, listener, embedded).run(admin_log_in(config.var))
-        except (CannotStart, RedisUnavailable) as error:
+            listener, log_in = prepare(config, console, embedded)
+            Supervisor(config, console, listener, embedded).run(log_in)
+        except CannotStart as error:
             sys.exit(f"Broker cannot start: {error}")
         except KeyboardInterrupt:
             console.say("stopped")
@@ -61,6 +51,35 @@ class Command(BaseCommand):
         finally:
             if embedded is not None:
                 embedded.stop()
+
+
+def prepare(config: Config, console: Console, embedded: EmbeddedRedis | None) -> tuple[socket.socket, str]:
+    """Everything that the parts rely on; the listening socket and the log-in in words. Raises CannotStart."""
+    console.say("Broker is starting")
+    listener = open_listener(config.host, config.port)
+    try:
+        check_database()
+        if embedded is None:
+            check_redis(config.redis_url)
+        else:
+            embedded.ensure()
+            point_to(embedded.url)
+        prepare_database(console)
+        sync_schedules()
+        queue_first_round()
+        settings.STATIC_ROOT.mkdir(exist_ok=True)
+        log_in = admin_log_in(config.var)
+    except RedisUnavailable as error:
+        raise CannotStart(str(error)) from None
+    except db.Error as error:
+        raise CannotStart(f"DATABASE_URL: the database cannot be used: {first_line(error)}.") from None
+    except RedisError as error:
+        raise CannotStart(f"REDIS_URL: Redis went away: {first_line(error)}.") from None
+    except OSError as error:
+        raise CannotStart(f"{error.filename or config.var}: {error.strerror or error}.") from None
+    if config.host not in LOOPBACK_HOSTS and not config.is_public:
+        console.say("HOST lets other machines connect, but DJANGO_ALLOWED_HOSTS names only this one.")
+    return listener, log_in
 
 
 def interrupt(number: int, frame: object) -> NoReturn:
