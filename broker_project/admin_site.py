@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.admin import AdminSite
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils.translation import gettext_lazy as _
 
@@ -13,6 +14,14 @@ class BrokerAdminSite(AdminSite):
     site_title = "Broker"
     index_title = _("Overview")
     site_url = "/status/"
+
+    def index(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> TemplateResponse | HttpResponse:
+        """The dashboard, then Django's own list. Those who only log in see what the status pages show."""
+        from broker_project.status.views import overview_context
+
+        return super().index(request, {**overview_context(), "may_admin": True, **(extra_context or {})})
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         from broker_project import redis_page

@@ -18,6 +18,6 @@ urlpatterns = [
     path("tasks/fix", views.alias("/api/v1/tasks/fix")),
     path("webhooks/github", github_webhook, name="github-webhook"),
     path("i18n/", include("django.conf.urls.i18n")),
-    path("status/fixtures/", include("fixtures.urls")),
+    path("status/", include("broker_project.status.urls")),
     path("admin/", admin.site.urls),
 ]

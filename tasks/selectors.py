@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 
 from broker_project.lib.short_cache import remembered
 from tasks import issue_states
 from tasks.facts import subjects
 from tasks.index import review_delay
 from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
-from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.models import Agent, Assignment, Event, Issue, PullRequest, Repository
 
 HISTORY = 100
 
@@ -128,6 +128,16 @@ def live_assignments() -> list[Assignment]:
     """What agents have in hand, the longest silent first."""
     rows = Assignment.objects.filter(state__in=LIVE_STATES).select_related("agent", "repository")
     return list(rows.defer("result").order_by("last_heartbeat_at")[:500])
+
+
+def agents_seen(limit: int = 100) -> list[Agent]:
+    """Enabled agents, the most lately seen first."""
+    rows = Agent.objects.filter(is_enabled=True)
+    return list(rows.order_by(F("last_seen_at").desc(nulls_last=True), "name")[:limit])
+
+
+def recent_events(limit: int = 20) -> list[Event]:
+    return list(Event.objects.select_related("repository").order_by("-id")[:limit])
 
 
 class LiveByAgent:
