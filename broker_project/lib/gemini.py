@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from google import genai
     from google.genai import types
 
-# google-genai takes a second to import; every command of the project would wait for it, so it is imported on use.
+# google-genai takes a second to import, and every command would wait for it: it is imported on use.
 
 log = get_logger(__name__)
 

@@ -25,8 +25,8 @@ def world(template: Path, tmp_path: Path) -> PollWorld:
     return world_from(template, tmp_path)
 
 
-# The step, the item's status when it is claimed, the worker's last call, killed before or after it takes effect.
-# Pending ones first: that is the order in which workers take them.
+# The step, the item's status when it is claimed, the worker's last call, killed before or after it is carried
+# out. # Pending ones first: that is the order in which workers take them.
 KILLS = [
     ("document", PENDING, "feed", "/main_content/", "before"),
     ("summary", PENDING, "gemini", "generateContent", "before"),

@@ -69,8 +69,8 @@ class PollWorld:
         moment = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")
         for url in urls:
             self.rows(
-                "INSERT INTO items"
-                " (url, title, published_at, status, retry_count, created_at, last_checked_at) VALUES (?, '題名', ?, ?, 0, ?, ?)",
+                "INSERT INTO items (url, title, published_at, status, retry_count, created_at,"
+                " last_checked_at) VALUES (?, '題名', ?, ?, 0, ?, ?)",
                 *(url, moment, status, moment, moment),
             )
 
