@@ -1,7 +1,8 @@
 """The agent API (DESIGN: agent API). Authenticate, validate, one service call, JSON.
 
-``request-task`` and ``heartbeat`` are described here and, under the server, answered by :mod:`tasks.hot`. Where there is
-no such server (Django's own test client, WSGI) these functions answer, with plain polling instead of the hub.
+``request-task`` and ``heartbeat`` are described here and, under the server, answered by :mod:`tasks.hot`.
+Where there is no such server (Django's own test client, WSGI) these functions answer, with plain polling instead of
+the hub.
 """
 
 from __future__ import annotations

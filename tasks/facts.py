@@ -35,9 +35,7 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     """Every open issue and every pending fix task, or those of the given numbers."""
     issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
     taken = Assignment.objects.filter(repository=repository, state__in=LIVE_STATES)
-    fixes = FixTask.objects.filter(
-        repository=repository, state__in=[FixTask.State.OPEN, FixTask.State.ASSIGNED]
-    )
+    fixes = FixTask.pending(repository)
     if numbers is not None:
         issues, taken = issues.filter(number__in=numbers), taken.filter(number__in=numbers)
         fixes = fixes.filter(pull_number__in=numbers)

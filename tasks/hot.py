@@ -196,10 +196,10 @@ class HotPath:
         if not self.heartbeat_sha:
             self.heartbeat_sha = str(await self.hub.client.script_load(HEARTBEAT))
         try:
-            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))  # type: ignore[misc]
+            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))
         except NoScriptError:
             self.heartbeat_sha = str(await self.hub.client.script_load(HEARTBEAT))
-            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))  # type: ignore[misc]
+            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))
 
     def save(self, assignment_id: int, caller: Caller, progress: str) -> Answer:
         answer, assignment = save_and_answer(assignment_id, caller, progress)

@@ -24,7 +24,7 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import keyspace, redis_client
 from tasks.facts import Subject, subjects
 from tasks.lifecycle import IN_PROGRESS, NEEDS_REVIEW, NotOffered, Offer, TaskType, classify
-from tasks.models import Issue, Repository
+from tasks.models import FixTask, Issue, Repository
 
 log = get_logger(__name__)
 
@@ -211,7 +211,7 @@ def write_open_issues(repository: Repository) -> None:
     pipe.set(keys.key(k.OPEN_ISSUES), b"[" + b"".join(parts) + b"]")
     pipe.delete(keys.key(k.INDEX_SLOTS))
     if slots:
-        pipe.hset(keys.key(k.INDEX_SLOTS), mapping=slots)
+        pipe.hset(keys.key(k.INDEX_SLOTS), items=[part for slot in slots.items() for part in slot])
     pipe.execute()
 
 
@@ -222,24 +222,25 @@ def rebuild(repository: Repository, now: datetime) -> int:
     keys = keys_of(repository)
     client = redis_client()
     numbers = set(Issue.objects.filter(repository=repository, is_open=True).values_list("number", flat=True))
-    numbers |= {subject.facts.number for subject in subjects(repository) if subject.fix is not None}
+    numbers |= set(FixTask.pending(repository).values_list("pull_number", flat=True))
     stale = {int(number) for number in client.hkeys(keys.key(k.INDEX_ENTRIES))} - numbers
     write_open_issues(repository)
     restore_state(repository, now)
     count = refresh_issues(repository, numbers | stale, now)
-    client.set(keys.key(k.INDEX_READY), now.isoformat())
+    client.set(keys.key(k.INDEX_READY), repository.full_name)
     return count
 
 
 def rebuild_if_needed(repository: Repository, now: datetime) -> bool:
-    """Rebuild if Redis does not have this repository's index. One process does it, the others wait their turn."""
+    """Rebuild if Redis does not have this repository's index, or another's. One process does it at a time."""
     keys = keys_of(repository)
     client = redis_client()
-    if client.exists(keys.key(k.INDEX_READY)):
+    ready = keys.key(k.INDEX_READY)
+    if client.get(ready) == repository.full_name:
         return False
     try:
         with held_lock(client, keys.key(k.LOCK_PROCESS, name="index"), new_owner("index"), 30):
-            if not client.exists(keys.key(k.INDEX_READY)):
+            if client.get(ready) != repository.full_name:
                 log.info("building the offer index", repository=repository.full_name)
                 rebuild(repository, now)
     except LockHeld:

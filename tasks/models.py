@@ -170,6 +170,10 @@ class FixTask(models.Model):
     def __str__(self) -> str:
         return f"fix #{self.pull_number}"
 
+    @classmethod
+    def pending(cls, repository: Repository) -> models.QuerySet[FixTask]:
+        return cls.objects.filter(repository=repository, state__in=[cls.State.OPEN, cls.State.ASSIGNED])
+
 
 class Assignment(models.Model):
     """One attempt of one agent at one issue. ``number`` is the issue's, or the pull request's for a fix task."""

@@ -11,8 +11,8 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.pollers import Counts, PollOptions
 from tasks.models import Repository
-from tasks.services.repositories import repositories_to_poll
 from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_rows
+from tasks.services.repositories import repositories_to_poll
 from tasks.services.sweeping import expire_fix_tasks, sweep_claims, sweep_index, sweep_labels, sweep_leases
 from tasks.services.sync import sync_repository
 

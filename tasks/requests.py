@@ -1,7 +1,7 @@
 """One request for a task, from the validated body to the answer, whoever carries it.
 
-The lean path (:mod:`tasks.hot`) and stock Django (:mod:`tasks.api`) both drive :class:`TaskRequest`; they differ in how a
-claim reaches Redis and in how they wait.
+The lean path (:mod:`tasks.hot`) and stock Django (:mod:`tasks.api`) both drive :class:`TaskRequest`; they differ
+in how a claim reaches Redis and in how they wait.
 """
 
 from __future__ import annotations

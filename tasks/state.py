@@ -22,6 +22,8 @@ from tasks.index import keys_of
 from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
 from tasks.models import Assignment, Repository
 
+# What redis-py's type hints allow as a field and as a value of a hash.
+RedisText = bytes | bytearray | memoryview | str | int | float
 HEARTBEAT_SAVE_SECONDS = 60
 ENDED_STATE_SECONDS = 7 * 86400
 
@@ -52,12 +54,12 @@ class Change:
 
     def status(self, word: IssueStatus, **more: str) -> None:
         key = self.keys.key(k.ISSUE_STATUS, number=self.assignment.number)
-        mapping = {
+        mapping: dict[RedisText, RedisText] = {
             "status": str(word),
             "agent": self.assignment.agent.name,
             "updatedAt": self.now.isoformat(),
-            **more,
         }
+        mapping.update(more)
         self.pipe.hset(key, mapping=mapping)
         self.pipe.persist(key)
         self.publish(word)
@@ -91,7 +93,7 @@ class Change:
 
     def info(self, **fields: str) -> None:
         key = self.keys.key(k.TASK_INFO, id=self.assignment.pk)
-        self.pipe.hset(key, mapping=fields)
+        self.pipe.hset(key, mapping=dict[RedisText, RedisText](fields.items()))
         self.pipe.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
 
     def at_work(self) -> None:
@@ -170,7 +172,7 @@ class Change:
     def result(self, outcome: str) -> None:
         a = self.assignment
         key = self.keys.key(k.TASK_RESULT, id=a.pk)
-        document = {
+        document: dict[RedisText, RedisText] = {
             "id": str(a.pk),
             "state": outcome,
             "result": json.dumps(a.result, ensure_ascii=False),

@@ -106,10 +106,10 @@ class Hub:
         if not self.claim_sha:
             self.claim_sha = str(await self.client.script_load(CLAIM))
         try:
-            return list(await self.client.evalsha(self.claim_sha, *arguments))  # type: ignore[misc]
+            return list(await self.client.evalsha(self.claim_sha, *arguments))
         except NoScriptError:
             self.claim_sha = str(await self.client.script_load(CLAIM))
-            return list(await self.client.evalsha(self.claim_sha, *arguments))  # type: ignore[misc]
+            return list(await self.client.evalsha(self.claim_sha, *arguments))
 
     async def wait(self, waiter: Waiter, seconds: float) -> Woken:
         """Wait until something wakes this waiter, or so many seconds."""

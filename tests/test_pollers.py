@@ -53,7 +53,7 @@ def test_counts_are_printed_even_when_there_is_nothing_to_do(store: redis.Redis)
 
 def test_a_failure_is_one_sentence_and_on_record(store: redis.Redis) -> None:
     # The sandbox is not running: GitHub cannot be reached.
-    with pytest.raises(CommandError, match="issues: .*GitHub"):
+    with pytest.raises(CommandError, match=r"issues: .*GitHub"):
         poll("issues")
     run = PollerRun.objects.get()
     assert run.outcome == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from statistics import quantiles
 
@@ -56,6 +57,10 @@ def percentiles(seconds: list[float]) -> dict[str, float | int]:
     }
 
 
+def lengths(spans: Iterable[tuple[datetime | None, datetime | None]]) -> list[float]:
+    return [(end - start).total_seconds() for start, end in spans if start is not None and end is not None]
+
+
 def record_performance(now: datetime) -> int:
     """Time to assign and to complete in this hour and the one before, from the rows."""
     this_hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
@@ -71,10 +76,8 @@ def record_performance(now: datetime) -> int:
             )
             done = rows.filter(ended_at__gte=start, ended_at__lt=end, started_at__isnull=False)
             document = {
-                "assign": percentiles([(b - a).total_seconds() for a, b in assigned]),
-                "complete": percentiles(
-                    [(b - a).total_seconds() for a, b in done.values_list("started_at", "ended_at")]
-                ),
+                "assign": percentiles(lengths(assigned)),
+                "complete": percentiles(lengths(done.values_list("started_at", "ended_at"))),
             }
             pipe.hset(key, start.strftime("%Y-%m-%dT%H"), json.dumps(document))
         pipe.hkeys(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker_project.lib.errors import OutsideError
@@ -12,6 +13,8 @@ from tasks.client import client_for
 from tasks.models import Assignment, Issue, PullRequest
 
 log = get_logger(__name__)
+
+SAME_SECOND = timedelta(seconds=5)  # clocks may differ a little
 
 
 def digest_comments(comments: list[dict[str, Any]]) -> str:
@@ -22,11 +25,20 @@ def digest_comments(comments: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:39]
 
 
+def store_digest(pull: PullRequest, digest: str, now: datetime) -> None:
+    """GitHub's times have whole seconds: right after a change, another of the same second may still come."""
+    is_settled = now - pull.updated_at > SAME_SECOND
+    seen_at = pull.updated_at if is_settled else pull.updated_at - SAME_SECOND
+    PullRequest.objects.filter(pk=pull.pk).update(comments_digest=digest, comments_seen_at=seen_at)
+
+
 def remember_review(assignment: Assignment) -> None:
     """Take the pull request's head and comments as they are now: the reviewer's own comments are part of it.
 
     While GitHub is away the last known state has to do; a comment not yet seen then offers the review once more.
     """
+    if assignment.pull_number is None:
+        return
     pull = PullRequest.objects.filter(repository=assignment.repository, number=assignment.pull_number).first()
     if pull is None:
         return

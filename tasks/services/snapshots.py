@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
+from tasks.branches import BranchRefused, has_deliverables, plan_branch
 from tasks.github_answers import Json
 from tasks.github_rows import read_issue, read_pull, read_pull_as_issue, set_labels
 from tasks.label_marks import labels_changed_since
@@ -345,6 +347,20 @@ def _note_issue(changes: Changes, repository: Repository, row: Issue | None, new
         note("unparked")
     if NEEDS_REVIEW in new.labels and NEEDS_REVIEW not in known:
         note("review wanted")
+    problem = body_problem(new, repository)
+    if problem and (row is None or problem != body_problem(row, repository)):
+        _event(changes, repository, new.number, "skipped", seen, after, after, problem)
+
+
+def body_problem(issue: Issue, repository: Repository) -> str:
+    """Why the body alone keeps an issue that has its labels from being handed out; empty if it does not."""
+    is_meant = issue.is_open and issue.priority is not None and set(issue.labels) & settings.BROKER.role_names
+    if not is_meant or NEEDS_REVIEW in issue.labels:
+        return ""
+    if not has_deliverables(issue.body):
+        return "no section 成果物"
+    plan = plan_branch(issue.body, issue.number, repository.default_branch or "main")
+    return plan.reason if isinstance(plan, BranchRefused) else ""
 
 
 def _note_pull(

@@ -59,7 +59,7 @@ def sweep_index(repository: Repository, now: datetime) -> int:
     client, keys = redis_client(), keys_of(repository)
     rebuild_if_needed(repository, now)
     old = client.zrangebyscore(keys.key(k.INDEX_CLAIMED), "-inf", (now - CLAIM_LOST_AFTER).timestamp())
-    numbers = [int(number) for number in old]
+    numbers = [int(str(number)) for number in old]
     if numbers:
         refresh_issues(repository, numbers, now)
     return len(numbers)

@@ -27,7 +27,7 @@ from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
 from tasks.services.repositories import configured_repository
-from tasks.services.reviews import digest_comments
+from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import (
     Changes,
     Seen,
@@ -53,6 +53,7 @@ log = get_logger(__name__)
 
 OVERLAP = timedelta(minutes=2)
 FULL_EVERY = timedelta(days=1)
+SMALL = 100  # open issues that one page lists: reading them all costs one request
 MAX_LOOKS = 50  # single looks at what a listing lacked, a run
 MAX_COMMENT_LOOKS = 50
 MAX_REVIEW_DONE = 30  # GitHub takes some 80 writes a minute from everybody together
@@ -122,7 +123,7 @@ def sync_repository(
     try:
         run.counts["labels_settled"] = settle_labels(repository, MAX_DEBTS)
         sync_changed_issues(run)
-        if is_full:
+        if is_full or (budget is Budget.PLENTY and is_small_and_stirring(run)):
             sync_all_issues(run)
         sync_pulls(run)
         if budget is Budget.PLENTY:
@@ -139,6 +140,13 @@ def sync_repository(
 def is_full_due(repository: Repository, now: datetime) -> bool:
     last_at = repository.last_full_sync_at
     return last_at is None or repository.synced_until_at is None or now - last_at >= FULL_EVERY
+
+
+def is_small_and_stirring(run: Run) -> bool:
+    """Where one page lists everything, it is read whenever something moved: nothing can slip by for a day."""
+    if run.counts["unchanged_issues"]:
+        return False
+    return Issue.objects.filter(repository=run.repository, is_open=True).count() <= SMALL
 
 
 def refresh(run: Run) -> None:
@@ -189,7 +197,8 @@ def sync_changed_issues(run: Run) -> None:
 def sync_all_issues(run: Run) -> None:
     """Everything that is open: finds what left without a trace, and what a renamed label changed."""
     repository = run.repository
-    run.done["default_branch"] = run.client.default_branch()[:250]
+    if not repository.default_branch or is_full_due(repository, run.now):
+        run.done["default_branch"] = run.client.default_branch()[:250]
     known = set(open_numbers(repository))
     seen: set[int] = set()
     for page in run.client.list_issues(since=None).pages:
@@ -305,13 +314,9 @@ def look_at_comments(run: Run) -> None:
             comments = run.client.pull_comments(pull.number)
         except Missing:
             continue  # gone since the listing; the next one shows it
-        store_digest(pull, digest_comments(comments))
+        store_digest(pull, digest_comments(comments), run.now)
         run.dirty.update(pull.closes)
         run.counts["comments_read"] += 1
-
-
-def store_digest(pull: PullRequest, digest: str) -> None:
-    PullRequest.objects.filter(pk=pull.pk).update(comments_digest=digest, comments_seen_at=pull.updated_at)
 
 
 def mark_reviews_done(run: Run) -> None:

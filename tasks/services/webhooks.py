@@ -19,7 +19,7 @@ from tasks.index import refresh_issues
 from tasks.lifecycle import NEEDS_REVIEW
 from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
 from tasks.services.repositories import configured_repository
-from tasks.services.reviews import digest_comments
+from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import LabelChange, Seen, apply_issues, apply_pulls, close_vanished
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ def receive_webhook(delivery_id: str, event: str, payload: Json, now: datetime) 
             WebhookDelivery.objects.create(delivery_id=delivery_id, event=event, received_at=now)
             numbers = handler(repository, payload, now)
             if digest is not None:
-                store_comments(repository, payload, digest)
+                store_comments(repository, payload, digest, now)
             # A late snapshot may undo what the last poll saw: the next one must not take 304 for an answer.
             Repository.objects.filter(pk=repository.pk).update(issues_etag="", pulls_etag="")
     except IntegrityError:
@@ -146,9 +146,7 @@ def fetch_digest(repository: Repository, payload: Json) -> str | None:
         return None
 
 
-def store_comments(repository: Repository, payload: Json, digest: str) -> None:
+def store_comments(repository: Repository, payload: Json, digest: str, now: datetime) -> None:
     pull = PullRequest.objects.filter(repository=repository, number=payload["pull_request"]["number"]).first()
     if pull is not None:
-        PullRequest.objects.filter(pk=pull.pk).update(
-            comments_digest=digest, comments_seen_at=pull.updated_at
-        )
+        store_digest(pull, digest, now)

@@ -1,0 +1,14 @@
+-- Who handles a request that all listeners hear: the first one, and the same one again if it is repeated.
+-- KEYS: 1 record of the request; ARGV: 1 this listener, 2 stem of the listeners' signs of life, 3 record seconds
+-- Returns {'handle'} | {'repeat', response} | {'leave'}: another listener, which is alive, has it
+-- A listener hears each publication once: hearing of an id that it has answered itself is a repetition.
+local text = redis.call('GET', KEYS[1])
+local record = text and cjson.decode(text) or {}
+if record.listener and record.listener ~= ARGV[1]
+    and redis.call('EXISTS', ARGV[2] .. record.listener) == 1 then
+  return {'leave'}
+end
+record.listener = ARGV[1]
+redis.call('SET', KEYS[1], cjson.encode(record), 'EX', ARGV[3])
+if record.response then return {'repeat', record.response} end
+return {'handle'}
