@@ -2,14 +2,14 @@
 
 A test folder gets the fixtures by one line in its ``conftest.py``::
 
-    from tests.support.server import broker_server, broker_world  # noqa: F401
+    from tests.support.server import _broker_world, broker_server, broker_world  # noqa: F401
 
-``broker_server`` is a running server with the sandbox's issues in its database and Redis. Tests that need other
-settings, no server yet or several take ``broker_world`` and call its ``start(BROKER_AGENT_AUTH="token")``.
+``broker_server`` is a running server with the sandbox's issues in its database and Redis. Tests that need
+other settings, no server yet or several take ``broker_world`` and call ``start(BROKER_AGENT_AUTH="token")``.
 
-Redis and the sandbox belong to this test process alone and are not those of the settings (``store`` and ``sandbox``
-in ``tests/conftest.py``): flushing them disturbs nobody. Migrating and the first poll happen once a session; each test
-begins with copies of what they left.
+Redis and the sandbox belong to this test process alone and are not those of the settings (``store`` and
+``sandbox`` in ``tests/conftest.py``): flushing them disturbs nobody. Migrating and the first poll happen once
+a session; each test begins with copies of what they left.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class BrokerServer:
 
 
 class BrokerWorld:
-    """What servers share: a Redis, a sandbox, and a folder to copy that holds the migrated and filled database."""
+    """What servers share: a Redis, a sandbox, and a folder to copy with the migrated and filled database."""
 
     def __init__(self, folder: Path, redis_server: RedisServer, sandbox: SandboxHandle) -> None:
         self.folder = folder
@@ -173,7 +173,7 @@ class BrokerWorld:
         maker.manage("migrate", "--verbosity", "0")
         maker.poll("issues")
         self._github = sandbox.state("github")
-        self._keys = {key: self._raw.dump(key) for key in self._raw.scan_iter()}
+        self._keys = {key: self._raw.dump(key) or b"" for key in self._raw.scan_iter()}
 
     def begin(self) -> None:
         """Redis and sandbox as they were after the first poll."""
