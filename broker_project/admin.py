@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
@@ -55,9 +55,9 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         return self._states[poller.name].state_word
 
     @admin.display(description=_("last run"))
-    def last_started(self, poller: Poller) -> Any:
+    def last_started(self, poller: Poller) -> str:
         run = self._states[poller.name].last_run
-        return run.started_at if run else None
+        return formats.localize(timezone.localtime(run.started_at)) if run else ""
 
     @admin.display(description=_("took"))
     def duration(self, poller: Poller) -> str:
@@ -69,8 +69,9 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         return str(run.get_outcome_display()) if run else ""
 
     @admin.display(description=_("next run"))
-    def next_run(self, poller: Poller) -> Any:
-        return self._states[poller.name].next_run_at
+    def next_run(self, poller: Poller) -> str:
+        moment = self._states[poller.name].next_run_at
+        return formats.localize(timezone.localtime(moment)) if moment else ""
 
     @admin.display(description=_("progress"))
     def progress(self, poller: Poller) -> str:

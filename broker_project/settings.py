@@ -130,6 +130,7 @@ LANGUAGE_CODE = "ja"
 LANGUAGES = [("ja", _("Japanese")), ("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_I18N = True
+FORMAT_MODULE_PATH = "broker_project.formats"
 TIME_ZONE = "Asia/Tokyo"
 USE_TZ = True
 

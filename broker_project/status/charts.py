@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 WIDTH, HEIGHT = 480, 96
 BASE = HEIGHT - 16  # room for the labels under the bars
+MARK_HALF = 16  # half a label: the first one stays inside
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Bars:
             "",
             '<text class="mark" x="{}" y="{}">{}</text>',
             (
-                (f"{i * step + step / 2:.1f}", HEIGHT - 3, label)
+                (f"{max(MARK_HALF, i * step + step / 2):.1f}", HEIGHT - 3, label)
                 for i, label in enumerate(self.labels)
                 if i % self.every == 0
             ),

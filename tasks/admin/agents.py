@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import ActionReport, BaseAdmin, confirmed_action
 from tasks import selectors
-from tasks.admin.shown import issue_link
+from tasks.admin.shown import issue_link, local_time
 from tasks.lifecycle import agent_id_problem
 from tasks.models import Agent
 from tasks.services.agents import revoke_token, rotate_token
@@ -98,9 +98,9 @@ class AgentAdmin(BaseAdmin[Agent]):
         return issue_link(live.repository_id, live.number) if live else ""
 
     @admin.display(description=_("last heartbeat"))
-    def last_heartbeat(self, agent: Agent) -> Any:
+    def last_heartbeat(self, agent: Agent) -> str:
         live = self._live.get(agent.pk)
-        return live.last_heartbeat_at if live else None
+        return local_time(live.last_heartbeat_at) if live else ""
 
     # Tokens
 

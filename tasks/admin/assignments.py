@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
 from tasks import selectors
-from tasks.admin.shown import RoleFilter, each_number, issue_link, outside_link, short, who
+from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short, who
 from tasks.lifecycle import AssignmentState
 from tasks.models import STATE_CHOICES, Assignment
 from tasks.services import operating
@@ -64,8 +64,8 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
         return short(row.reason, 80)
 
     @admin.display(description=_("lease until"))
-    def lease_expires(self, row: Assignment) -> Any:
-        return lease_expires_at(row.last_heartbeat_at) if row.ended_at is None else None
+    def lease_expires(self, row: Assignment) -> str:
+        return "" if row.ended_at else local_time(lease_expires_at(row.last_heartbeat_at))
 
     @admin.display(description=_("labels GitHub has not taken yet"))
     def labels_waiting(self, row: Assignment) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -26,6 +27,10 @@ def who(request: HttpRequest) -> str:
 
 def short(text: str, characters: int = TITLE_CHARACTERS) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def local_time(moment: datetime) -> str:
+    return formats.localize(timezone.localtime(moment))
 
 
 def outside_link(address: str, text: str) -> str | SafeString:
