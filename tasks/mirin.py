@@ -39,7 +39,7 @@ CLAIM_REQUEST = (Path(__file__).parent / "lua" / "mirin_request.lua").read_text(
 MAX_BYTES = 64 * 1024
 MAX_ANSWERED_BYTES = 1024 * 1024  # larger ones are not even looked into for whom to tell
 MAX_REQUEST_ID = 90
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.3  # between two looks whether to stop, or to listen elsewhere
 LIFE_SECONDS = 15
 PAUSE_SECONDS = (0.5, 2.0)  # at random, before the next try to reach Redis or the database
 
@@ -137,14 +137,15 @@ class Listener:
     def _record_key(self, repository: Repository, request_id: str) -> str:
         return keys_of(repository).key(k.TEMP, name=f"mirin:request:{request_id}")
 
-    def _life_stem(self) -> str:
-        return keyspace().key(k.TEMP, name="mirin:listener:")
+    @staticmethod
+    def _life_key(listener: str) -> str:
+        return keyspace().key(k.TEMP, name=f"mirin:listener:{listener}")
 
     def _claim(self, repository: Repository, request_id: str) -> Sequence[Any]:
+        names = [self._record_key(repository, request_id), self._life_key(self.name)]
         seconds = keyspace().ttl_seconds(k.TEMP)
-        key = self._record_key(repository, request_id)
         found: Sequence[Any] = redis_client().eval(
-            CLAIM_REQUEST, 1, key, self.name, self._life_stem(), seconds
+            CLAIM_REQUEST, len(names), *names, self.name, self._life_key(""), seconds, LIFE_SECONDS
         )
         return found
 
@@ -185,13 +186,13 @@ class Listener:
 
     def _show_life(self) -> None:
         """So that others leave our requests alone, and only as long as we live."""
-        key = self._life_stem() + self.name
+        key = self._life_key(self.name)
         while True:
             try:
                 if self.stopping.is_set():
                     redis_client().delete(key)
                     return
-                redis_client().set(key, timezone.now().isoformat(), ex=LIFE_SECONDS)
+                redis_client().set(key, "1", ex=LIFE_SECONDS)
             except RedisError as error:
                 log.warning("mirin cannot show that it lives", error=str(error))
                 if self.stopping.is_set():

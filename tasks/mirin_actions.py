@@ -185,7 +185,7 @@ def list_processing_issues(repository: Repository, asked: Incoming, request_id: 
 
 def cleanup_process(repository: Repository, asked: Cleanup, request_id: str, now: datetime) -> Fields:
     """End a process's assignment as released, and forget it among the zombies."""
-    number, name = OfProcess(process_id=asked.process_id).resolve()
+    number, name = OfProcess.model_validate({"processId": asked.process_id}).resolve()
     assignment = last_of(repository, number, name, "unknown_process")
     is_released = operating.release(assignment, who="mirin", now=now) == ""
     redis_client().srem(keys_of(repository).key(k.PROCESSES_ZOMBIES), asked.process_id)

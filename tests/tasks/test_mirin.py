@@ -17,6 +17,7 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connections
+from django.utils import timezone
 
 from broker_project.config import BASE_DIR
 from broker_project.lib import keyspace as k
@@ -189,8 +190,6 @@ def test_a_fix_task_can_be_checked_out(world: World, asker: Asker) -> None:
     number = world.open_issue("P1", "BACKENDCODER")
     pull = world.open_pull(number, "feature/x")
     world.sync()
-    from django.utils import timezone
-
     request_fix(world.repository, pull, ["rename it"], "tester", timezone.now())
     response = asker.ask("checkout_issue", issueNumber=pull, agentId="poppo")
     assert response["taskType"] == "fix"
