@@ -40,7 +40,7 @@ from tasks.requests import (
     refusal_before_claim,
 )
 from tasks.selectors import explanation
-from tasks.services.fixes import UnknownPullRequest, request_fix
+from tasks.services.fixes import UnknownPullRequest, repository_of_pull, request_fix
 from tasks.services.leases import (
     LeaseLost,
     UnknownAssignment,
@@ -305,7 +305,7 @@ def fix(request: HttpRequest, body: schemas.FixRequest) -> Any:
         raise ApiProblem(refusal)
     try:
         task = request_fix(
-            enabled_repositories()[0],
+            repository_of_pull(enabled_repositories(), body.pull_request_number),
             body.pull_request_number,
             body.review_comments,
             caller.name or "open API",

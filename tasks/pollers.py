@@ -6,12 +6,14 @@ from collections import Counter
 
 from django.utils import timezone
 
+from broker_project.housekeeping import remove_old_history
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.pollers import Counts, PollOptions
+from broker_project.schedules import sync_schedules
 from tasks.models import Repository
-from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_rows
+from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_deliveries
 from tasks.services.repositories import repositories_to_poll
 from tasks.services.sweeping import expire_fix_tasks, sweep_claims, sweep_index, sweep_labels, sweep_leases
 from tasks.services.sync import sync_repository
@@ -56,10 +58,15 @@ def sweep_zombies(options: PollOptions) -> Counts:
 
 
 def poll_metrics(options: PollOptions) -> Counts:
+    """Samples and statistics; and schedules follow an interval that was changed in Redis."""
     now = timezone.now()
+    sync_schedules()
     return {"samples": record_samples(now), "hours": record_performance(now)}
 
 
 def poll_cleanup(options: PollOptions) -> Counts:
     now = timezone.now()
-    return {"keys_removed": remove_keys(), "rows_removed": remove_old_rows(now)}
+    return {
+        "keys_removed": remove_keys(),
+        "rows_removed": remove_old_history(now) + remove_old_deliveries(now),
+    }

@@ -21,6 +21,7 @@ from django.utils import timezone
 from redis.exceptions import NoScriptError, RedisError
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.dynamic_config import apply_debug_flag
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import async_redis_client, keyspace
@@ -175,6 +176,7 @@ class Hub:
         while True:
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             try:
+                apply_debug_flag()
                 if self.waiters:
                     await self.look()
                 if self.seen and self.loop.time() - last_saved > SEEN_SECONDS:

@@ -6,11 +6,13 @@ memory.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import redis
+from django.apps import apps
 from django_redis import get_redis_connection
 
 from broker_project.lib.keyspace import Keyspace, KeySpec, glob_escape
@@ -23,9 +25,25 @@ class BadPattern(ValueError):
     """A pattern or a key that cannot be one of ours. The text is a sentence."""
 
 
+KEYSPACES_FRESH_SECONDS = 5.0
+_keyspaces: tuple[float, Keyspace, list[Keyspace]] | None = None
+
+
 def all_keyspaces() -> list[Keyspace]:
-    """The keyspaces of every repository that this installation serves."""
-    return [keyspace()]
+    """The keyspaces of every repository that this installation knows, the configured one's first.
+
+    Asked for once a key, so it is kept for a few seconds.
+    """
+    global _keyspaces
+    own = keyspace()
+    kept = _keyspaces
+    if kept is not None and kept[1] is own and time.monotonic() - kept[0] < KEYSPACES_FRESH_SECONDS:
+        return kept[2]
+    repositories = apps.get_model("tasks", "Repository")._default_manager
+    others = repositories.exclude(namespace=own.names.namespace).values_list("namespace", flat=True)
+    found = [own, *(own.sibling(namespace) for namespace in others)]
+    _keyspaces = (time.monotonic(), own, found)
+    return found
 
 
 def raw_client() -> redis.Redis:

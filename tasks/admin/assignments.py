@@ -28,14 +28,14 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
         "issue",
         "shown_title",
         "agent",
+        "state",
+        "shown_reason",
         "task_type",
         "role",
-        "state",
         "attempt",
         "created_at",
         "last_heartbeat_at",
         "ended_at",
-        "shown_reason",
     ]
     list_filter = ["state", "task_type", RoleFilter, "repository", "created_at", "is_cancelled"]
     list_select_related = ["agent", "repository"]

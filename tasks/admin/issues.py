@@ -49,12 +49,12 @@ class IssueAdmin(EvidenceAdmin[Issue]):
     list_display = [
         "shown_number",
         "shown_title",
-        "repository",
-        "shown_priority",
         "why",
+        "shown_priority",
         "shown_labels",
-        "lost_attempts",
         "updated_at",
+        "lost_attempts",
+        "repository",
     ]
     list_display_links = ["shown_number", "shown_title"]
     list_filter = [IssueStateFilter, "is_open", "priority", "repository", "updated_at"]
@@ -125,12 +125,14 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         response = super().changelist_view(request, {**(extra_context or {}), "tabs": tabs})
         context = getattr(response, "context_data", None) or {}
         if "cl" in context:
-            rows = list(context["cl"].result_list)
-            found = issue_states.reasons(rows, timezone.now())
-            for row in rows:
-                row.verdict = found.get(row.pk, "")
-            context["cl"].result_list = rows
+            context["cl"].result_list = self.prepare_rows(list(context["cl"].result_list))
         return response
+
+    def prepare_rows(self, rows: list[Issue]) -> list[Issue]:
+        found = issue_states.reasons(rows, timezone.now())
+        for row in rows:
+            row.verdict = found.get(row.pk, "")  # type: ignore[attr-defined]
+        return rows
 
     def change_view(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -25,6 +26,16 @@ log = get_logger(__name__)
 
 class UnknownPullRequest(Exception):
     pass
+
+
+def repository_of_pull(repositories: Sequence[Repository], number: int) -> Repository:
+    """The repository that has such an open pull request; the first one if none is known to."""
+    known = set(
+        PullRequest.objects.filter(repository__in=repositories, number=number, is_open=True).values_list(
+            "repository_id", flat=True
+        )
+    )
+    return next((repository for repository in repositories if repository.pk in known), repositories[0])
 
 
 def request_fix(

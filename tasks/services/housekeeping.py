@@ -12,17 +12,15 @@ from django.utils import timezone
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.stores import keyspace, redis_client
-from broker_project.models import PollerRun
 from broker_project.redis_tools.cleanup import cleanup_keys
+from broker_project.redis_tools.scanning import raw_client
 from tasks.index import keys_of
-from tasks.models import Assignment, Event, WebhookDelivery
+from tasks.models import Assignment, WebhookDelivery
 from tasks.services.repositories import repositories_to_poll
 
 MEMORY_SAMPLES = 1440  # a day of minutes
 HOURS_KEPT = 168
 SAMPLE_SECONDS = 300
-EVENTS_KEPT = timedelta(days=180)
-RUNS_KEPT = timedelta(days=14)
 DELIVERIES_KEPT = timedelta(days=7)
 
 
@@ -89,15 +87,8 @@ def record_performance(now: datetime) -> int:
 
 def remove_keys() -> int:
     """The three patterns that seed 002 allows to be removed, and nothing else."""
-    return sum(cleanup_keys(redis_client()).values())
+    return sum(cleanup_keys(raw_client()).values())
 
 
-def remove_old_rows(now: datetime) -> int:
-    removed = 0
-    for rows in (
-        Event.objects.filter(at__lt=now - EVENTS_KEPT),
-        PollerRun.objects.filter(started_at__lt=now - RUNS_KEPT),
-        WebhookDelivery.objects.filter(received_at__lt=now - DELIVERIES_KEPT),
-    ):
-        removed += rows.delete()[0]
-    return removed
+def remove_old_deliveries(now: datetime) -> int:
+    return WebhookDelivery.objects.filter(received_at__lt=now - DELIVERIES_KEPT).delete()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -109,15 +110,9 @@ def test_the_description_covers_the_api_and_asks_no_foreign_host(broker_server: 
         }
         page = client.get("/api/v1/docs")
         assert page.status_code == 200
-        assert (
-            "//"
-            not in page.text.replace("http://127.0.0.1", "")
-            .replace("<!--", "")
-            .split("<body")[0]
-            .replace("<!DOCTYPE html>", "")
-            or "cdn" not in page.text
-        )
-        assert "https://" not in page.text
+        addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert addresses
+        assert [address for address in addresses if not address.startswith(("/static/", "data:"))] == []
 
 
 def test_explain_needs_an_agent(broker_server: BrokerServer) -> None:

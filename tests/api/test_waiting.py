@@ -180,7 +180,12 @@ def test_endings_work_while_redis_is_away(broker_server: BrokerServer) -> None:
     broker_server.world.redis_server.process.wait()
     try:
         with broker_server.client() as client:
-            calls = (("heartbeat", {}), ("complete", {}), ("fail", {"reason": "x"}), ("release", {}))
+            calls: tuple[tuple[str, dict[str, str]], ...] = (
+                ("heartbeat", {}),
+                ("complete", {}),
+                ("fail", {"reason": "x"}),
+                ("release", {}),
+            )
             for task, (call, body) in zip(tasks, calls, strict=True):
                 path = f"/api/v1/assignments/{task['assignment_id']}/{call}"
                 assert (call, client.post(path, json=body).status_code) == (call, 200)

@@ -61,7 +61,7 @@ def put(
 ) -> Any:
     keys = keyspace() if repo is None else keyspace().sibling(repo.namespace)
     store.set(keys.key(k.INDEX_READY), "1")
-    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW)))  # type: ignore[arg-type]
+    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW)))
 
 
 def claim(
@@ -187,7 +187,7 @@ def test_a_review_joins_when_it_is_due(store: redis.Redis) -> None:
     put(store, [(1, entry(offer(1, task_type=TaskType.REVIEW, due_at=due)))])
     assert claim(store) == ["none"]
     request = ClaimRequest("agent-1", (), "later", False)
-    assert store.eval(CLAIM, *claim_arguments(request, [repository()], due))[2] == "1"  # type: ignore[index]
+    assert store.eval(CLAIM, *claim_arguments(request, [repository()], due))[2] == "1"
 
 
 def test_priority_is_compared_across_repositories(store: redis.Redis) -> None:

@@ -197,7 +197,7 @@ def test_a_claim_that_never_became_a_row_returns(world: World) -> None:
 
     past = timezone.now() - timedelta(seconds=700)
     request = ClaimRequest("agent-9", (), "t", False)
-    assert world.store.eval(CLAIM, *claim_arguments(request, [world.repository], past))[0] == "task"  # type: ignore[index]
+    assert world.store.eval(CLAIM, *claim_arguments(request, [world.repository], past))[0] == "task"
     assert world.ask().status_code == 204
     release_lock(world.store, world.key(k.ISSUE_LOCK, number=number), "agent-9")
     assert sweep()["claims_returned"] == 1

@@ -1,0 +1,84 @@
+"""What a request costs, counted, with few issues and with many. Counts, never times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks.index import rebuild
+from tasks.models import Issue
+from tests.tasks.world import BODY, World
+
+
+def fill(world: World, number: int, *labels: str) -> None:
+    """Open issues that only the database knows of; the index is built from there."""
+    now = timezone.now()
+    Issue.objects.bulk_create(
+        Issue(
+            repository=world.repository,
+            number=10_000 + n,
+            title=f"issue {n}",
+            body=BODY,
+            labels=list(labels),
+            opened_at=now,
+            updated_at=now,
+            raw={"number": 10_000 + n, "labels": [{"name": label} for label in labels]},
+            priority=0,
+        )
+        for n in range(number)
+    )
+    rebuild(world.repository, now)
+
+
+def redis_cost(world: World, call: Any) -> tuple[int, dict[str, int]]:
+    """Round trips, and commands by name, of one call on warm caches."""
+
+    def calls() -> dict[str, int]:
+        stats: dict[str, dict[str, int]] = world.store.info("commandstats")  # type: ignore[assignment]
+        return {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
+
+    call()
+    before, reads = calls(), int(world.store.info("stats")["total_reads_processed"])  # type: ignore[index]
+    call()
+    # Two readings of ours lie in between: the second "commandstats" and this one.
+    trips = int(world.store.info("stats")["total_reads_processed"]) - reads - 1  # type: ignore[index]
+    after = calls()
+    spent = {
+        name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name, 0)
+    }
+    return trips, {name: count for name, count in spent.items() if name not in {"info"}}
+
+
+def test_an_empty_request_is_one_round_trip_whatever_the_number_of_issues(world: World) -> None:
+    costs = []
+    for number in (10, 1000):
+        Issue.objects.all().delete()
+        fill(world, number, "P0", "UIUX")
+        costs.append(redis_cost(world, lambda: world.ask(roles=["BACKENDCODER"])))
+    assert costs[0] == costs[1]
+    trips, commands = costs[0]
+    assert trips == 1, commands
+
+
+def test_an_empty_request_asks_the_database_nothing(world: World) -> None:
+    fill(world, 10, "P0", "UIUX")
+    world.ask(roles=["BACKENDCODER"])
+    with CaptureQueriesContext(connection) as queries:
+        assert world.ask(roles=["BACKENDCODER"]).status_code == 204
+    assert [query["sql"] for query in queries] == []
+
+
+@pytest.mark.parametrize("number", [5, 500])
+def test_an_assignment_costs_the_same_with_more_issues(world: World, number: int) -> None:
+    fill(world, number, "P1", "UIUX")
+    first, second = (world.open_issue("P0", "BACKENDCODER") for _ in range(2))
+    world.sync()
+    assert world.given("agent-1")["issue_id"] == first
+    with CaptureQueriesContext(connection) as queries:
+        assert world.given("agent-2")["issue_id"] == second
+    statements = [query["sql"].split()[0] for query in queries]
+    assert len([s for s in statements if s in {"SELECT", "INSERT", "UPDATE"}]) <= 20, statements
