@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.options import IS_POPUP_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -23,6 +24,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+
+from broker_project.admin_export import export_csv
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -94,6 +97,17 @@ class EvidenceAdmin(BaseAdmin[ModelT]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Whoever sees a list may take it along."""
+        actions = super().get_actions(request)
+        if not self.has_view_permission(request) or IS_POPUP_VAR in request.GET:
+            return actions
+        return {**actions, "export_csv": (export_csv, "export_csv", _("Export as CSV"))}
+
+    def prepare_rows(self, rows: list[ModelT]) -> list[ModelT]:
+        """A place to add what columns need and the database does not have, for many rows at once."""
+        return rows
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         """Who may run actions: those with the model's change permission, although nobody edits its rows."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.admin import AdminSite
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils.translation import gettext_lazy as _
@@ -15,9 +15,7 @@ class BrokerAdminSite(AdminSite):
     index_title = _("Overview")
     site_url = "/status/"
 
-    def index(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> TemplateResponse | HttpResponse:
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """The dashboard, then Django's own list. Those who only log in see what the status pages show."""
         from broker_project.status.views import overview_context
 

@@ -12,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from broker_project.access import status_page
+from broker_project.lib.short_cache import remembered
 from broker_project.poller_states import poller_states
 from broker_project.status import figures, throughput
 from feeds import selectors as feed_selectors
@@ -87,7 +88,7 @@ def tasks(request: HttpRequest) -> HttpResponse:
 def feeds(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     hours, days = throughput.finished_bars("items", throughput.finished_items(), now)
-    reasons = figures.remembered("items:reasons", feed_selectors.counts_by_reason)
+    reasons = remembered("items:reasons", feed_selectors.counts_by_reason)
     context = {
         "pipeline": figures.feeds_pipeline(),
         "hours": hours,
@@ -97,7 +98,7 @@ def feeds(request: HttpRequest) -> HttpResponse:
         "posts": feed_selectors.recent_posts(15),
         "events": feed_selectors.recent_events(20),
         "leases": feed_selectors.live_leases(now),
-        "usage": figures.remembered("items:usage", lambda: feed_selectors.usage_since(now)),
+        "usage": remembered("items:usage", lambda: feed_selectors.usage_since(now)),
     }
     return show(request, "feeds", _("Feeds"), context)
 

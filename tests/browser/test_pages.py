@@ -1,0 +1,272 @@
+"""What people see and do, in a real browser: no console error, no failed request, no foreign host."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Visitor
+from tests.support.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Visit = Callable[..., Visitor]
+STATUS = ["/status/", "/status/tasks/", "/status/feeds/", "/status/fixtures/"]
+LISTS = [
+    "/admin/",
+    "/admin/tasks/issue/",
+    "/admin/tasks/assignment/",
+    "/admin/tasks/agent/",
+    "/admin/feeds/item/",
+    "/admin/fixtures/fixturestatus/",
+    "/admin/broker/poller/",
+]
+HOSTILE = (
+    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202egnp.exe 🙂"
+    + "長" * 9000
+)
+
+
+def ask_for_task(broker: BrokerProcess, agent: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        broker.url("/api/v1/request-task"),
+        data=json.dumps({"agent_id": agent, "timeout": 20}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        task: dict[str, Any] = json.loads(answer.read())
+        return task
+
+
+def count(visitor: Visitor, label: str) -> int:
+    stages = visitor.page.locator(".stage", has_text=label).first
+    return int(stages.locator(".count").inner_text())
+
+
+def test_a_stranger_logs_in_and_arrives(visit: Visit) -> None:
+    visitor = visit()
+    visitor.open("/status/feeds/")
+    assert "/admin/login/" in visitor.page.url
+    visitor.log_in()
+    assert "Sandbox" in visitor.text(".notices")
+    assert visitor.page.title() == "Overview – Broker"
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "ja-JP"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_no_page_is_wider_than_its_window(visit: Visit, locale: str, width: int) -> None:
+    visitor = visit(locale=locale, width=width).log_in()
+    for page in [*STATUS, *LISTS]:
+        assert visitor.open(page).status == 200
+        assert visitor.overflow <= 0, page
+        assert visitor.page.get_attribute("html", "lang") == locale[:2]
+
+
+def test_every_page_that_the_admins_index_leads_to_answers(visit: Visit) -> None:
+    visitor = visit().log_in()
+    visitor.open("/admin/")
+    seen: set[str] = set()
+    waiting = [str(visitor.page.evaluate("location.pathname"))]
+    # Two steps away: the lists, and the first thing of each list.
+    for _step in range(2):
+        found: list[str] = []
+        for path in waiting:
+            if path in seen or "logout" in path or "password" in path:
+                continue
+            seen.add(path)
+            assert visitor.open(path).status == 200, path
+            links = visitor.page.eval_on_selector_all(
+                "#content a[href^='/'], .results th a", "links => links.map(a => a.getAttribute('href'))"
+            )
+            found += [link for link in links if link.startswith(("/admin/", "/status/"))]
+            rows = visitor.page.eval_on_selector_all(
+                "#result_list tbody tr:first-child th a", "links => links.map(a => a.pathname)"
+            )
+            found += rows
+        waiting = list(dict.fromkeys(found))[:80]
+    assert len(seen) > 20
+
+
+def test_lists_filter_by_address_and_search(visit: Visit) -> None:
+    visitor = visit().log_in()
+    visitor.open("/admin/tasks/issue/")
+    visitor.page.click(".status-tabs a:has-text('on offer')")
+    assert "state=on_offer" in visitor.page.url
+    reasons = visitor.page.locator("#result_list .field-why").all_inner_texts()
+    assert reasons
+    assert all("behind" in text or "on offer" in text or "review due" in text for text in reasons), reasons
+    visitor.page.fill("#searchbar", "no such title at all")
+    visitor.page.press("#searchbar", "Enter")
+    visitor.page.wait_for_load_state()
+    assert "state=on_offer" in visitor.page.url
+    assert visitor.page.locator("#result_list").count() == 0
+
+
+def test_a_count_changes_by_itself_and_nothing_jumps(visit: Visit, broker: BrokerProcess) -> None:
+    visitor = visit().log_in()
+    before = count(visitor, "at work")
+    height = visitor.page.locator("header.top").bounding_box()
+    ask_for_task(broker, "browser-agent-1")
+    visitor.page.wait_for_function(
+        "before => [...document.querySelectorAll('.stage')].some(s => s.textContent.includes('at work')"
+        " && Number(s.querySelector('.count').textContent) > before)",
+        arg=before,
+    )
+    assert visitor.page.locator("header.top").bounding_box() == height
+    assert "browser-agent-1" in visitor.text("#live")
+
+
+def test_release_asks_first_and_reports(visit: Visit, broker: BrokerProcess) -> None:
+    task = ask_for_task(broker, "browser-agent-2")
+    visitor = visit().log_in()
+    visitor.open(f"/admin/tasks/assignment/{task['assignment_id']}/change/")
+    visitor.page.click("button:has-text('Release')")
+    assert "This will be done for 1 row." in visitor.text("#content")
+    visitor.page.click("input[type=submit][value='Yes, go on']")
+    visitor.page.wait_for_load_state()
+    assert "1 assignment released" in visitor.text(".messagelist")
+    visitor.open(f"/admin/tasks/assignment/{task['assignment_id']}/change/")
+    assert "released by admin" in visitor.text("#content")
+    assert visitor.page.locator("button:has-text('Release')").count() == 0
+
+
+def test_a_poller_is_paused_resumed_run_and_watched(visit: Visit) -> None:
+    visitor = visit().log_in()
+    page = visitor.page
+
+    def press(button: str) -> None:
+        visitor.open("/admin/broker/poller/issues/change/")
+        page.click(f".allowed-actions button:has-text('{button}')")
+        page.click("input[type=submit][value='Yes, go on']")
+        page.wait_for_load_state()
+
+    press("Pause")
+    assert "1 poller paused" in visitor.text(".messagelist")
+    press("Resume")
+    assert "1 poller resumed" in visitor.text(".messagelist")
+    press("Run now")
+    visitor.open("/admin/broker/poller/issues/change/")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#runs tbody tr')].some(row => row.cells[1].textContent === 'admin'"
+        " && row.cells[3].textContent.trim())"
+    )
+
+
+def test_an_agent_is_made_and_its_token_shown_once(visit: Visit) -> None:
+    visitor = visit().log_in()
+    visitor.open("/admin/tasks/agent/add/")
+    visitor.page.fill("#id_name", "made-in-browser")
+    visitor.page.check("input[name=roles] >> nth=0")
+    visitor.page.click("input[name=_save]")
+    token = visitor.text("#token")
+    assert re.fullmatch(r"brk_\S{30,}", token)
+    visitor.page.click("text=Done, I have it")
+    visitor.page.wait_for_load_state()
+    assert token not in visitor.page.content()
+
+
+def test_maintenance_is_switched_seen_and_switched_back(visit: Visit) -> None:
+    visitor = visit().log_in()
+    page = visitor.page
+
+    def switch(button: str) -> None:
+        visitor.open("/admin/redis/")
+        row = page.locator("tr", has_text="Maintenance").first
+        if button == "Switch on":
+            row.locator("input[name=reason]").fill("a test looks")
+        row.locator(f"input[value='{button}']").click()
+        page.locator("#content form:has(input[name=confirmed]) [type=submit]").first.click()
+        page.wait_for_load_state()
+
+    switch("Switch on")
+    try:
+        visitor.open("/status/")
+        assert "a test looks" in visitor.text(".notices")
+    finally:
+        switch("Switch off")
+    page.wait_for_timeout(2500)  # every process reads its switches again within two seconds
+    visitor.open("/status/")
+    assert "a test looks" not in visitor.text(".notices")
+
+
+def test_the_language_is_switched_and_kept(visit: Visit) -> None:
+    visitor = visit().log_in()
+    visitor.page.click("form.language button")
+    visitor.page.wait_for_load_state()
+    assert visitor.page.get_attribute("html", "lang") == "ja"
+    assert "概要" in visitor.text("h1")
+    visitor.open("/status/tasks/")
+    assert visitor.page.get_attribute("html", "lang") == "ja"
+
+
+def test_dark_and_light_by_preference_and_switch(visit: Visit) -> None:
+    visitor = visit(color_scheme="dark").log_in()
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = visitor.page.evaluate(colour)
+    visitor.page.click(".theme-toggle")
+    light = visitor.page.evaluate(colour)
+    assert dark != light
+    visitor.open("/status/feeds/")
+    assert visitor.page.evaluate(colour) == light
+
+
+def test_hostile_titles_are_inert_and_do_not_break_the_layout(visit: Visit, broker: BrokerProcess) -> None:
+    code = (
+        "from tasks.models import Issue; from feeds.models import Item; import sys;"
+        f"t = {HOSTILE!r}; i = Issue.objects.filter(is_open=True).order_by('-pk').first();"
+        "Issue.objects.filter(pk=i.pk).update(title=t);"
+        "Item.objects.filter(pk=Item.objects.order_by('-pk').first().pk).update(title=t); print('issue', i.pk)"
+    )
+    from tests.support.broker_process import run_manage
+
+    done = run_manage("shell", "-c", code, env=broker.env)
+    assert done.returncode == 0, done.stderr
+    pk = re.search(r"issue (\d+)", done.stdout)
+    assert pk
+    for width in (1280, 360):
+        visitor = visit(width=width).log_in()
+        for page in [
+            "/status/",
+            "/status/feeds/",
+            "/admin/tasks/issue/",
+            f"/admin/tasks/issue/{pk[1]}/change/",
+            "/admin/feeds/item/",
+        ]:
+            visitor.open(page)
+            assert visitor.page.title() != "owned"
+            assert visitor.overflow <= 0, page
+
+
+@pytest.mark.parametrize("page", [*STATUS, "/admin/", "/admin/tasks/issue/"])
+def test_what_screen_readers_need_is_there(visit: Visit, page: str) -> None:
+    visitor = visit().log_in()
+    visitor.open(page)
+    nameless = visitor.page.evaluate(
+        """() => [...document.querySelectorAll('button, a[href], input:not([type=hidden]), select, textarea, svg[role=img]')]
+            .filter(e => e.offsetParent !== null || e.tagName === 'svg')
+            .filter(e => !(e.innerText || '').trim() && !e.getAttribute('aria-label') && !e.title && !e.value
+                && !(e.labels && e.labels.length) && !e.textContent.trim() && !e.placeholder)
+            .map(e => e.outerHTML.slice(0, 120))"""
+    )
+    assert nameless == []
+    assert visitor.page.locator("h1").count() == 1
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.getAttribute('href')") in ("#main", "#content-start")
+
+
+def test_the_middle_stays_usable_while_it_renews(visit: Visit) -> None:
+    visitor = visit().log_in()
+    page = visitor.page
+    page.focus("#live a >> nth=3")
+    address = page.evaluate("document.activeElement.getAttribute('href')")
+    with page.expect_response(lambda r: r.request.headers.get("x-broker-refresh") == "1"):
+        pass
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.activeElement.getAttribute('href')") == address
+    page.click("#live-note button")
+    assert "Resume" in visitor.text("#live-note")
