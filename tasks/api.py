@@ -16,6 +16,7 @@ from django.utils import timezone
 from ninja import NinjaAPI, Router
 from ninja.errors import HttpError, ValidationError
 from ninja.openapi.docs import Swagger
+from ninja.security import HttpBearer
 from redis.exceptions import RedisError
 
 from broker_project.lib.dynamic_config import LONG_POLL_SECONDS, value_of
@@ -62,7 +63,19 @@ api = NinjaAPI(
     docs=Swagger(settings={"persistAuthorization": True}),
     urls_namespace="agent-api",
 )
-router = Router(tags=["agents"])
+
+
+class AgentToken(HttpBearer):
+    """Only describes the token, so that the page to try the API can send one: :func:`identify` decides."""
+
+    def __call__(self, request: HttpRequest) -> bool:
+        return True
+
+    def authenticate(self, request: HttpRequest, token: str) -> bool:
+        return True
+
+
+router = Router(tags=["agents"], auth=AgentToken())
 
 PROBLEMS = {401: schemas.Problem, 403: schemas.Problem, 422: schemas.Problem, 503: schemas.Problem}
 ENDING = {200: schemas.Ended, 404: schemas.Problem, 409: schemas.Problem, **PROBLEMS}

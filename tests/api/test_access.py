@@ -97,7 +97,9 @@ def test_tokens_say_who_is_asking(guarded: BrokerServer) -> None:
 
 def test_the_description_covers_the_api_and_asks_no_foreign_host(broker_server: BrokerServer) -> None:
     with broker_server.client() as client:
-        paths = client.get("/api/v1/openapi.json").json()["paths"]
+        described = client.get("/api/v1/openapi.json").json()
+        assert described["components"]["securitySchemes"]["AgentToken"]["scheme"] == "bearer"
+        paths = described["paths"]
         assert set(paths) == {
             "/api/v1/request-task",
             "/api/v1/assignments/{assignment_id}/heartbeat",
