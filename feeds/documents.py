@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from broker_project.lib.errors import OutsideError, TooLarge
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
-from feeds.pages import Page, read_page
+from feeds.pages import DocumentLink, Page, read_page
 from feeds.pdf_reader import UnreadablePdf, read_pdf
 
 MAX_PAGE_BYTES = 8 * 2**20
@@ -62,7 +63,13 @@ class DocumentsFailed(Exception):
 
 
 def fetch_page(fetcher: Fetcher, url: str, *, max_characters: int) -> Page:
+    """The page behind an item's address. An item that links to a PDF itself is a page with that one document."""
+    alone = Page("", "", [DocumentLink(url, "")])
+    if urlsplit(url).path.lower().endswith(".pdf"):
+        return alone
     fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
+    if fetched.body.startswith(b"%PDF-"):
+        return alone
     content_type = fetched.headers.get("content-type", "")
     return read_page(fetched.body, url=fetched.url, content_type=content_type, max_characters=max_characters)
 

@@ -54,6 +54,24 @@ class Happening(StrEnum):
     POSTED = "posted"
 
 
+# How a timeline names what happened; the rest is what people did.
+WORDS = {
+    "yes": _("judged worth a summary"),
+    "no": _("judged not worth a summary"),
+    "wait": _("judged not ready"),
+    "fetch failed": _("not fetched"),
+    "all too large": _("documents too large"),
+    "api failed": _("API call failed"),
+    "crashed": _("crashed"),
+    "drafted": _("draft written"),
+    "posted": _("posted"),
+    "summarised": _("summarised"),
+    "retry": _("set to retry"),
+    "skip": _("skipped"),
+    "summary edited": _("summary edited"),
+}
+
+
 @dataclass(frozen=True)
 class ItemState:
     status: Status

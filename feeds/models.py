@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.models import StatusEvent
 from feeds.fields import LongNameIndex, TimestampField
-from feeds.lifecycle import ItemState, Reason, Status
+from feeds.lifecycle import WORDS, ItemState, Reason, Status
 from feeds.texts import (
     DEFAULT_CRITERIA,
     DEFAULT_POST_TEMPLATE,
@@ -191,6 +191,24 @@ class ItemEvent(StatusEvent):
 
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.what}"
+
+    @property
+    def shown_what(self) -> str:
+        return str(WORDS.get(self.what, self.what))
+
+    @property
+    def shown_from(self) -> str:
+        return _status_label(self.from_status)
+
+    @property
+    def shown_to(self) -> str:
+        return _status_label(self.to_status)
+
+
+def _status_label(word: str) -> str:
+    """Events keep the name of a status; people read its label in their language."""
+    name = word.upper()
+    return str(Status[name].label) if name in Status.__members__ else word
 
 
 class FeedSettings(models.Model):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
@@ -17,7 +18,7 @@ from pydantic import BaseModel, Field
 from broker_project.lib.errors import BadAnswer
 from broker_project.lib.gemini import SYSTEM as GEMINI
 from broker_project.lib.gemini import Gemini, Generated
-from feeds.documents import Material
+from feeds.documents import Material, ReadDocument
 from feeds.extractive import extract, is_japanese
 from feeds.models import FeedSettings, ItemDetail
 from feeds.pages import Page
@@ -29,6 +30,8 @@ SHORTEST_SUMMARY = 20
 TOO_LONG_FACTOR = 3  # an answer of so many times the wanted length did not follow its instructions
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
+FILES_BYTES = 50 * 2**20  # of one request, in all
+FILE_PAGES = 1000
 
 Verdict = Literal["YES", "NO", "WAIT"]
 
@@ -108,18 +111,16 @@ class GeminiSummariser:
 
     def summarise(self, material: Material) -> Summarised:
         options = self.options
+        as_files, as_text = divided(material.documents) if options.sends_files else ([], material.documents)
         text = f"タイトル: {material.title}\n{material.page.text}"
-        if not options.sends_files:
-            text += "".join(
-                f"\n\n添付文書: {document.title}\n{document.text}" for document in material.documents
-            )
+        text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
         tag, fenced = fence(text)
         characters = str(options.summary_characters)
         generated = self.gemini.generate(
             model=options.summary_model or self.gemini.config.summary_model,
             prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced}),
             schema=SummaryAnswer,
-            files=[document.path for document in material.documents] if options.sends_files else (),
+            files=[document.path for document in as_files],
             system=SYSTEM_PROMPT.format(tag=tag),
         )
         answer = generated.value
@@ -157,6 +158,20 @@ class OfflineSummariser:
 
 def choose_summariser(gemini: Gemini, options: FeedSettings) -> Summariser:
     return GeminiSummariser(gemini, options) if gemini.is_available else OfflineSummariser(options)
+
+
+def divided(documents: Sequence[ReadDocument]) -> tuple[list[ReadDocument], list[ReadDocument]]:
+    """Those that Gemini takes as files, and those of which it gets the text: too many pages, or no room left."""
+    as_files: list[ReadDocument] = []
+    as_text: list[ReadDocument] = []
+    room = FILES_BYTES
+    for document in documents:
+        if document.pages <= FILE_PAGES and document.size <= room:
+            as_files.append(document)
+            room -= document.size
+        else:
+            as_text.append(document)
+    return as_files, as_text
 
 
 def fence(text: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ log = get_logger(__name__)
 SYSTEM = "Gemini"
 # A longer "come back later" than the cap ends the call: the next run is the better place to wait.
 POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
-MAX_OUTPUT_TOKENS = 8192
+MAX_OUTPUT_TOKENS = 32768  # what a model thinks counts as well
 INLINE_BYTES = 8 * 2**20  # files up to this in all go inside the request, larger ones are uploaded first
 
 T = TypeVar("T", bound=pydantic.BaseModel)
@@ -82,7 +82,7 @@ class Gemini:
         system: str = "",
         max_output_tokens: int = MAX_OUTPUT_TOKENS,
     ) -> Generated[T]:
-        """Ask for an object of ``schema``. ``files`` are PDFs. Each try has 60 seconds in all.
+        """Ask for an object of ``schema``. ``files`` are PDFs. Each upload and each answer has 60 seconds in all.
 
         Raises only :class:`OutsideError`; :class:`BadAnswer` when even the last try was no JSON or not of the
         schema.
@@ -99,11 +99,7 @@ class Gemini:
             temperature=0.2,
         )
 
-        def call() -> Generated[T]:
-            with time_limit(TOTAL_SECONDS):
-                return self._call(model, prompt, schema, files, config)
-
-        return call_with_retries(self.policy, call)
+        return call_with_retries(self.policy, lambda: self._call(model, prompt, schema, files, config))
 
     def _call(
         self,
@@ -119,9 +115,10 @@ class Gemini:
         uploaded: list[str] = []
         try:
             parts = self._file_parts(files, uploaded)
-            response = self._client.models.generate_content(
-                model=model, contents=[*parts, types.Part(text=prompt)], config=config
-            )
+            with time_limit(TOTAL_SECONDS):
+                response = self._client.models.generate_content(
+                    model=model, contents=[*parts, types.Part(text=prompt)], config=config
+                )
         except (genai_errors.APIError, httpx.HTTPError, ValueError, KeyError, TypeError, OSError) as error:
             raise classified(error) from error
         finally:
@@ -137,9 +134,10 @@ class Gemini:
             ]
         parts = []
         for path in files:
-            file = self._client.files.upload(
-                file=path, config=types.UploadFileConfig(mime_type="application/pdf")
-            )
+            with time_limit(TOTAL_SECONDS):
+                file = self._client.files.upload(
+                    file=path, config=types.UploadFileConfig(mime_type="application/pdf")
+                )
             if not file.uri or not file.name:
                 raise BadAnswer(SYSTEM, "the uploaded file has no address")
             uploaded.append(file.name)

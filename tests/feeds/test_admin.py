@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from broker_project.admin_base import CONFIRM_FIELD
 from feeds import services
-from feeds.lifecycle import WAITING, Status
+from feeds.lifecycle import WAITING, WORDS, Happening, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, page_url, posts_for
@@ -221,6 +221,10 @@ def test_prompts_and_limits_are_edited_and_checked(browser: Client) -> None:
     saved = FeedSettings.current()
     assert (saved.post_template.replace("\r", ""), saved.summary_characters) == ("{summary}\n{url}", 150)
     assert FeedSettings.objects.count() == 1
+
+
+def test_the_timeline_names_everything_that_happens() -> None:
+    assert set(WORDS) >= {happening.value for happening in Happening}
 
 
 def test_screens_in_japanese(make_item: MakeItem) -> None:

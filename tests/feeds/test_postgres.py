@@ -38,7 +38,7 @@ def world(database: str, tmp_path_factory: pytest.TempPathFactory) -> PollWorld:
 
 def rows(database: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(database, autocommit=True) as connection:
-        cursor = connection.execute(sql, values)  # type: ignore[call-overload]
+        cursor = connection.execute(sql, values)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -11,11 +12,12 @@ from django.conf import settings
 from broker_project.config import Source
 from broker_project.pollers import PollOptions
 from feeds.clients.mastodon import MastodonAccount
+from feeds.documents import ReadDocument
 from feeds.lifecycle import Happening, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.pollers import ItemRun, poll_feeds, poll_items
 from feeds.processing import OFFLINE_MARK, Tools, screen_item, summarise_item
-from feeds.summaries import OfflineSummariser
+from feeds.summaries import OfflineSummariser, divided
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, add_page, page_url, posts_for
 
@@ -245,6 +247,23 @@ def test_pdfs_as_text_for_models_without_file_input(
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
     summarise_item(item.pk, tools)
     assert state(item) == (3, 0, 0)
+
+
+def test_an_item_that_is_a_pdf_itself(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    item = make_item(url=f"{sandbox.base_url}/feed/main_content/000984101.pdf", title="検証報告書（案）")
+    assert happening(screen_item(item.pk, tools)) is Happening.YES
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert ItemDetail.objects.get().documents[0]["pages"] == 1
+    assert "電気通信市場" in Post.objects.get().text
+
+
+def test_files_up_to_a_total_and_the_rest_as_text() -> None:
+    def document(size: int, pages: int = 1) -> ReadDocument:
+        return ReadDocument("https://a.example.jp/x.pdf", "", size, pages, "text", Path("x.pdf"))
+
+    small, large, long = document(10), document(50 * 2**20), document(10, pages=1001)
+    assert divided([small, large, long, small]) == ([small, small], [large, long])
+    assert divided([large]) == ([large], [])
 
 
 # Exactly one post

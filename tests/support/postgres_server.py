@@ -52,7 +52,8 @@ def postgres_server() -> Iterator[str]:
     if user is not None:
         shutil.chown(folder, user)
     data, port = folder / "data", free_port()
-    command = [bin_folder / "initdb", "-D", data, "-U", "broker", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    command = [str(bin_folder / "initdb"), "-D", str(data)]
+    command += ["-U", "broker", "-A", "trust", "-E", "UTF8", "--no-sync"]
     made = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, check=False)
     if made.returncode != 0:
         shutil.rmtree(folder, ignore_errors=True)
