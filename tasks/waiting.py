@@ -33,6 +33,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 WORKERS = 16  # what may block: the database and GitHub
+REDIS_CONNECTIONS = 32  # a process; more requests at once take turns
 LOOK_SECONDS = (2.0, 4.0)  # between two looks of a process, at random
 SEEN_SECONDS = 30.0
 BUCKET = 1 << 46  # see tasks/index.py: the priority stands above the order
@@ -69,7 +70,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.client: redis.asyncio.Redis = async_redis_client(max_connections=64)
+        self.client: redis.asyncio.Redis = async_redis_client(max_connections=REDIS_CONNECTIONS)
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
         self.waiters: dict[Waiter, None] = {}  # in the order of their coming
         self.seen: dict[str, datetime] = {}

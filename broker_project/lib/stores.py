@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import redis
 import redis.asyncio
@@ -13,6 +13,7 @@ from broker_project.lib.keyspace import Keyspace
 
 CONNECT_SECONDS = 3
 ANSWER_SECONDS = 5
+TURN_SECONDS = 20
 
 RedisDown = (
     redis.exceptions.ConnectionError,
@@ -26,14 +27,20 @@ def redis_client() -> redis.Redis:
     return cast(redis.Redis, get_redis_connection("keys"))
 
 
-def async_redis_client(**options: object) -> redis.asyncio.Redis:
-    """A new asynchronous client for the running loop; the caller closes it."""
-    return redis.asyncio.Redis.from_url(
+def async_redis_client(*, max_connections: int = 4, **options: Any) -> redis.asyncio.Redis:
+    """A new asynchronous client for the running loop; the caller closes it.
+
+    Who finds all its connections in use waits for one: a thousand agents that come at once are served in turn.
+    """
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
         settings.REDIS_URL,
+        max_connections=max_connections,
+        timeout=TURN_SECONDS,
         decode_responses=True,
         socket_connect_timeout=CONNECT_SECONDS,
-        **{"socket_timeout": ANSWER_SECONDS, **options},  # type: ignore[arg-type]
+        **{"socket_timeout": ANSWER_SECONDS, **options},
     )
+    return redis.asyncio.Redis.from_pool(pool)
 
 
 def keyspace() -> Keyspace:

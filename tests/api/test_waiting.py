@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -202,6 +203,19 @@ def test_waiting_agents_cost_no_threads(idle: BrokerServer, pool: ThreadPoolExec
     start_waiting(idle, pool, *(f"agent-{n}" for n in range(30)))
     assert process.num_threads() <= before + 2, "the pool may have grown a little, not by agents"
     idle.stop()
+
+
+def test_a_crowd_that_asks_at_once_is_served_in_turn(idle: BrokerServer) -> None:
+    async def crowd() -> list[int]:
+        limits = httpx.Limits(max_connections=200)
+        async with httpx.AsyncClient(base_url=idle.url, limits=limits, timeout=60, trust_env=False) as client:
+            asked = [
+                client.post("/api/v1/request-task", json={"agent_id": f"agent-{n}", "timeout": 0})
+                for n in range(200)
+            ]
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert set(asyncio.run(crowd())) == {204}
 
 
 def test_two_servers_share_the_work(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
