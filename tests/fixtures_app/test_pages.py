@@ -15,6 +15,7 @@ from fixtures.lifecycle import JST, Schedule
 from fixtures.metrics import metric_families
 from fixtures.models import CsvState, FixtureStatus, Match, Report
 from fixtures.syndication import icalendar
+from fixtures.views import feed_key
 
 NOW = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'
@@ -211,3 +212,28 @@ def test_metrics() -> None:
     assert samples["broker_fixtures", ("failed",)] == 0
     assert samples["broker_fixture_reports", ()] == 1
     assert samples["broker_fixture_csv_behind", ()] == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["reports.rss", "reports.ics"])
+def test_a_feed_reader_comes_in_with_a_key(client: Client, address: str) -> None:
+    stored()
+    user = User.objects.create_user("reader", password="a long enough one", is_staff=True)
+    key = feed_key(user)
+    path = f"/status/fixtures/{address}"
+    assert client.get(path, {"key": key}).status_code == 200
+    assert client.get(path, {"key": key + "x"}).status_code == 403
+    assert client.get(LIST, {"key": key}).status_code == 302
+    user.set_password("another long one")
+    user.save()
+    assert client.get(path, {"key": key}).status_code == 403
+    fresh = feed_key(user)
+    User.objects.update(is_staff=False)
+    assert client.get(path, {"key": fresh}).status_code == 403
+
+
+def test_the_list_hands_out_the_key(staff: Client) -> None:
+    page = staff.get(LIST).content.decode()
+    address = re.search(r'href="(/status/fixtures/reports\.rss\?key=[^"]+)"', page)
+    assert address is not None
+    assert Client().get(address[1].replace("&amp;", "&")).status_code == 200

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis
+from django.core.management import call_command
 
 from broker_project.config import FootballConfig, Source
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
@@ -274,7 +276,7 @@ def test_a_guide_without_line_ups_is_renewed_once_they_are_out(
     clock.set(match.kickoff_at - dt.timedelta(minutes=35))
     sandbox.clear_calls()
     assert dispatch(epl, options)["renewed"] >= 1
-    report.refresh_from_db()
+    report = Report.objects.get(match=match)
     assert report.has_lineups
     assert "<svg" in report.html
     row = FixtureStatus.objects.get(pk=match.fixture_id)
@@ -378,7 +380,7 @@ def test_a_used_up_quota_gives_guides_with_what_is_known(
     sandbox.load("football", BIG)
     clock.forward(minutes=5)
     settle(epl, options)
-    report.refresh_from_db()
+    report = Report.objects.get(match=match)
     assert not report.is_partial
     assert report.has_lineups
 
@@ -404,3 +406,16 @@ def test_a_match_known_as_complete_from_the_csv_is_not_reported(
     assert set(taken).isdisjoint(Report.objects.values_list("match_id", flat=True))
     # What API-Football says about kickoff stands.
     assert FixtureStatus.objects.get(pk=taken[0]).kickoff_at == Match.objects.get(pk=taken[0]).kickoff_at
+
+
+def test_the_command_line(
+    sandbox: SandboxHandle, store: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("poll", "fixtures", "--date", "2026-01-04", "--dry-run")
+    shown = capsys.readouterr()
+    assert "would write" in shown.err
+    assert "2026-01-04" in shown.err
+    assert "would_write=5" in shown.out
+    assert not Match.objects.exists()
+    call_command("poll", "dispatch")
+    assert "dispatch: found=0 new=0 moved=0 reported=0" in capsys.readouterr().out

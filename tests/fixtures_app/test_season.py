@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 BEGIN = dt.datetime(2026, 3, 10, 21, 0, tzinfo=JST)
 QUARTER = dt.timedelta(minutes=15)
 TICK = dt.timedelta(minutes=5)
-HOURS = int(os.environ.get("SEASON_HOURS", "8"))
+HOURS = int(os.environ.get("SEASON_HOURS", "4"))
 TEAMS = (33, 34, 35, 36, 39, 40, 42, 44, 45, 47, 48, 49, 50, 51, 52, 55, 63, 65, 66, 746)
 
 
