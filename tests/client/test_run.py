@@ -10,6 +10,7 @@ import psutil
 
 from tests.client.agent_process import COPY_ALL, STUBBORN, WORK_ON, Start, rows, run_client, states
 from tests.support.broker_process import wait_for
+from tests.support.dropping_proxy import dropping_proxy
 from tests.support.server import BrokerServer
 
 
@@ -103,11 +104,11 @@ def test_a_killed_client_takes_its_command_along_and_the_next_one_reports_it(
 def test_heartbeats_keep_the_lease_and_a_lost_lease_stops_the_command(
     server: BrokerServer, start_agent: Start
 ) -> None:
-    server.redis.set("poppo:config:claude:timeout", "30")  # a heartbeat every ten seconds
+    server.redis.set("poppo:config:claude:timeout", "6")  # a heartbeat every two seconds
     with server.client() as client:
         body = {"agent_id": "probe", "timeout": 0}
         wait_for(
-            lambda: client.post("/api/v1/request-task", json=body).json()["heartbeat_seconds"] == 10,
+            lambda: client.post("/api/v1/request-task", json=body).json()["heartbeat_seconds"] == 2,
             "the shorter lease is in force",
         )
     agent = start_agent(server.url, "print('half done', flush=True)\n" + WORK_ON)
@@ -143,6 +144,18 @@ def test_told_to_stop_while_waiting_it_leaves_nothing_behind(
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0
     assert states(server, agent.name) == []
+
+
+def test_lost_answers_lose_nothing(server: BrokerServer, start_agent: Start) -> None:
+    with dropping_proxy(server.url) as proxy:
+        proxy.drop = {"/request-task": 2, "/complete": 1}
+        agent = start_agent(proxy.url, "print('done')", "--once", "--timeout", "5")
+        assert agent.wait() == 0, agent.said
+        asked = {json.loads(body)["request_id"] for body in proxy.sent_to("/request-task")}
+        assert (len(proxy.sent_to("/request-task")), len(asked)) == (3, 1)
+        assert len(proxy.sent_to("/complete")) == 2
+    (row,) = rows(server, agent.name)
+    assert (row["state"], json.loads(row["result"])) == ("completed", "done")
 
 
 def test_nothing_within_the_timeout_ends_a_single_request(server: BrokerServer, start_agent: Start) -> None:
