@@ -297,5 +297,6 @@ def heartbeat_arguments(
         lease_seconds(),
         keys.ttl_seconds(k.AGENT_CURRENT_TASK),
         progress,
-        HEARTBEAT_SAVE_SECONDS,
+        # The row decides who is lost, so it hears of a heartbeat well within a lease, however short that is.
+        min(HEARTBEAT_SAVE_SECONDS, lease_seconds() // 3),
     ]

@@ -47,7 +47,8 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """The same for strings inside lists and dictionaries; what is called a secret is hidden whole."""
         if isinstance(value, str):
-            return self.text(value)
+            # PostgreSQL keeps no NUL in text or JSON.
+            return self.text(value.replace("\x00", ""))
         if isinstance(value, dict):
             return {self.value(key): self._field(key, item) for key, item in value.items()}
         if isinstance(value, list | tuple):
