@@ -135,7 +135,6 @@ TIME_ZONE = "Asia/Tokyo"
 USE_TZ = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BROKER.var / "static"
 WHITENOISE_USE_FINDERS = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
