@@ -10,7 +10,7 @@ from django.test import Client
 
 from fixtures import selectors
 from fixtures.clients.football_answers import Lineup, MatchFacts, PastMatch, Player
-from fixtures.guide import GuideFacts, render_guide
+from fixtures.guide import GuideFacts, are_alike, render_guide
 from fixtures.lifecycle import JST, Schedule
 from fixtures.metrics import metric_families
 from fixtures.models import CsvState, FixtureStatus, Match, Report
@@ -150,6 +150,32 @@ def test_what_is_not_known_says_so() -> None:
     assert "2026年1月4日（日）21:00" in page
     assert 'datetime="2026-01-04T21:00:00+09:00"' in page
     assert "日本時間" in page
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("ff0000", "ff0000", True),
+        ("0761af", "004170", True),
+        ("ff0000", "0000ff", False),
+        ("000000", "ffffff", False),
+    ],
+)
+def test_colours_that_are_hard_to_tell_apart(one: str, other: str, alike: bool) -> None:
+    assert are_alike(one, other) is alike
+
+
+def test_visitors_in_the_hosts_colour_change_their_shirts() -> None:
+    players = tuple(
+        Player(f"Player {number}", number, "M", 1 + number // 4, number % 4) for number in range(11)
+    )
+    lineups = {
+        team: Lineup(team, "4-4-2", "", colour, "ffffff", players, ())
+        for team, colour in ((42, "cc0000"), (49, "d00010"))
+    }
+    page = render_guide(GuideFacts(facts(), lineups=lineups), preview="", generated_at=NOW)
+    assert page.count('fill="#cc0000" stroke="#ffffff"') == 11
+    assert page.count('fill="#ffffff" stroke="#d00010"') == 11
 
 
 def test_the_list_goes_by_japanese_days(staff: Client) -> None:

@@ -12,6 +12,7 @@ from fixtures.models import Event, FixtureStatus
 from fixtures.scheduler import MatchScheduler
 from fixtures.services import FixtureStatusManager as FromServices
 from fixtures.status_manager import FixtureStatusManager
+from fixtures.transitions import detect_match
 
 pytestmark = pytest.mark.django_db
 KICKOFF = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)
@@ -103,6 +104,17 @@ def test_what_is_unknown_can_be_neither_completed_nor_failed() -> None:
     assert not manager.mark_complete("unknown")
     assert not manager.mark_failed("unknown", "error")
     assert not FixtureStatus.objects.exists()
+
+
+def test_every_mark_failed_counts_and_three_are_enough() -> None:
+    manager = FixtureStatusManager()
+    detect_match("1", KICKOFF, now=KICKOFF, who="test")
+    for attempts in (1, 2, 3):
+        assert manager.is_processable("1")
+        assert manager.mark_failed("1", "error")
+        assert FixtureStatus.objects.get(pk="1").attempts == attempts
+    assert not manager.is_processable("1")
+    assert not manager.mark_processing("1", KICKOFF)
 
 
 def test_secrets_do_not_reach_the_error_column() -> None:
