@@ -20,7 +20,7 @@ from feeds.parsing import Entry, NotAFeed, parse_feed
 
 log = get_logger(__name__)
 
-MAX_FEED_BYTES = 64 * 2**20
+MAX_FEED_BYTES = 16 * 2**20  # some forty thousand entries
 # A little less than the poller's interval, so that a run which is some seconds early finds its feeds due.
 FETCH_INTERVAL = timedelta(minutes=14)
 BACKOFF = RetryPolicy(base_seconds=15 * 60, factor=2.0, cap_seconds=24 * 3600)
