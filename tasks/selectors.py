@@ -126,8 +126,10 @@ def agent_history(agent_id: int) -> list[Assignment]:
 
 def live_assignments() -> list[Assignment]:
     """What agents have in hand, the longest silent first."""
-    rows = Assignment.objects.filter(state__in=LIVE_STATES).select_related("agent", "repository")
-    return list(rows.defer("result").order_by("last_heartbeat_at")[:500])
+    # Not joined and not sorted there: SQLite would walk all rows of the only repository, or all by time,
+    # instead of the few that are live.
+    rows = Assignment.objects.filter(state__in=LIVE_STATES).prefetch_related("agent", "repository")
+    return sorted(rows.defer("result").order_by()[:500], key=lambda row: row.last_heartbeat_at)
 
 
 def agents_seen(limit: int = 100) -> list[Agent]:

@@ -8,12 +8,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from django.core.cache import cache
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django_redis.exceptions import ConnectionInterrupted
 from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.logs import get_logger
 from broker_project.lib.short_cache import remembered
 from broker_project.lib.stores import keyspace, redis_client
 from broker_project.status.charts import Bars
@@ -21,7 +24,11 @@ from feeds.models import ItemEvent
 from fixtures.models import Event as MatchEvent
 from tasks.models import Event as TaskEvent
 
+log = get_logger(__name__)
+
 HOURS, DAYS = 24, 7
+SETTLED = timedelta(minutes=10)  # longer than a transaction may hold events back
+BUCKET_SECONDS = 8 * 86400
 
 
 def hour_edges(now: datetime) -> list[datetime]:
@@ -47,19 +54,31 @@ def finished_matches() -> QuerySet[Any]:
     return MatchEvent.objects.filter(to_status="complete").exclude(from_status="complete")
 
 
-def per_bucket(events: QuerySet[Any], edges: Sequence[datetime]) -> list[int]:
-    """One query: the events between each two edges. Bounded by the index on the time."""
+def per_bucket(name: str, events: QuerySet[Any], edges: Sequence[datetime], now: datetime) -> list[int]:
+    """The events between each two edges. What lies in the past is counted once and then remembered."""
     pairs = list(pairwise(edges))
-    counts = {f"b{i}": Count("pk", filter=Q(at__gte=a, at__lt=b)) for i, (a, b) in enumerate(pairs)}
-    found = events.filter(at__gte=edges[0]).order_by().aggregate(**counts)
-    return [found[f"b{i}"] for i in range(len(pairs))]
+    keys = [f"bucket:{name}:{a.timestamp():.0f}:{(b - a).total_seconds():.0f}" for a, b in pairs]
+    try:
+        known: dict[str, int] = cache.get_many(keys)
+    except (ConnectionInterrupted, RedisError):
+        known = {}
+    missing = [i for i, key in enumerate(keys) if key not in known]
+    counts = {f"b{i}": Count("pk", filter=Q(at__gte=pairs[i][0], at__lt=pairs[i][1])) for i in missing}
+    since = pairs[missing[0]][0] if missing else edges[-1]
+    found = events.filter(at__gte=since).order_by().aggregate(**counts) if missing else {}
+    final = {keys[i]: found[f"b{i}"] for i in missing if pairs[i][1] <= now - SETTLED}
+    try:
+        cache.set_many(final, BUCKET_SECONDS)
+    except (ConnectionInterrupted, RedisError) as error:
+        log.warning("buckets not kept", name=name, error=str(error))
+    return [known[key] if key in known else found[f"b{i}"] for i, key in enumerate(keys)]
 
 
 def finished_bars(name: str, events: QuerySet[Any], now: datetime) -> tuple[Bars, Bars]:
     """The last 24 hours and the last 7 days."""
     hours, days = hour_edges(now), day_edges(now)
-    by_hour = remembered(f"{name}:{hours[0]:%Y%m%d%H}", lambda: per_bucket(events, hours))
-    by_day = remembered(f"{name}:{days[0]:%Y%m%d}", lambda: per_bucket(events, days))
+    by_hour = remembered(f"{name}:{hours[0]:%Y%m%d%H}", lambda: per_bucket(name, events, hours, now))
+    by_day = remembered(f"{name}:{days[0]:%Y%m%d}", lambda: per_bucket(name, events, days, now))
     return (
         Bars(_("Finished in the last 24 hours"), by_hour, [f"{edge:%H:00}" for edge in hours[:-1]]),
         Bars(_("Finished in the last 7 days"), by_day, [f"{edge:%m-%d}" for edge in days[:-1]], every=1),

@@ -27,6 +27,9 @@ FLAGS = [
 ]
 
 
+sessions: dict[int, Any] = {}  # by the port of the broker
+
+
 class Visitor:
     """A person at a browser. ``problems`` are console errors, failed requests and requests to other hosts."""
 
@@ -55,11 +58,17 @@ class Visitor:
         return answer
 
     def log_in(self) -> Visitor:
+        """Arrive on the first status page as admin; by the form the first time, later with its cookie."""
+        if cookie := sessions.get(self.broker.port):
+            self.page.context.add_cookies([cookie])
+            self.open("/")
+            return self
         self.open("/")
         self.page.fill("#id_username", "admin")
         self.page.fill("#id_password", password_of(self.broker.output))
         self.page.press("#id_password", "Enter")
         self.page.wait_for_url("**/status/")
+        [sessions[self.broker.port]] = [c for c in self.page.context.cookies() if c["name"] == "sessionid"]
         return self
 
     def text(self, selector: str = "body") -> str:
