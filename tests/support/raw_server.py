@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class RawServer:
@@ -17,6 +18,18 @@ class RawServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
+
+
+def read_request(connection: socket.socket) -> bytes:
+    """The whole request: closing with a part of it unread would reset the connection under our answer."""
+    request = b""
+    while b"\r\n\r\n" not in request and (piece := connection.recv(65536)):
+        request += piece
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", request)
+    whole = request.find(b"\r\n\r\n") + 4 + (int(length.group(1)) if length else 0)
+    while len(request) < whole and (piece := connection.recv(65536)):
+        request += piece
+    return request
 
 
 @contextmanager
@@ -32,11 +45,10 @@ def raw_server() -> Iterator[RawServer]:
                 return  # closed at the end of the test
             with connection:
                 connection.settimeout(10)
-                request = b""
-                while b"\r\n\r\n" not in request and (piece := connection.recv(65536)):
-                    request += piece
-                server.requests.append(request)
-                connection.sendall(server.answer)
+                server.requests.append(read_request(connection))
+                # A client that has seen enough hangs up in the middle.
+                with suppress(ConnectionError):
+                    connection.sendall(server.answer)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
