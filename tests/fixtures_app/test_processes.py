@@ -9,17 +9,19 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 from django.conf import settings
 
 from fixtures.csv_table import parse_table
 from sandbox.launcher import SandboxHandle
+from tests.support.postgres_server import NoPostgres, postgres_server
 
 ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 120
@@ -42,21 +44,27 @@ for _ in range(order["times"]):
 """
 
 
+ROWS = "SELECT fixture_id, status, attempts FROM fixture_status"
+COMPLETED = "SELECT fixture_id FROM fixtures_event WHERE what = 'completed'"
+LEASES = "SELECT fixture_id FROM fixtures_matchlease WHERE expires_at IS NOT NULL"
+
+
 class Machine:
     """A broker with a database and a bucket of its own, outside this process."""
 
-    def __init__(self, var: Path, sandbox: SandboxHandle) -> None:
+    def __init__(self, var: Path, sandbox: SandboxHandle, database_url: str) -> None:
         self.sandbox = sandbox
-        self.var = var
+        self.database_url = database_url
         self.environment = {
             **os.environ,
             "BROKER_VAR": str(var),
+            "DATABASE_URL": database_url,
             "BROKER_SANDBOX": "1",
             "BROKER_SANDBOX_URL": sandbox.base_url,
             "REDIS_URL": settings.REDIS_URL,
             "GCS_BUCKET": "guides",
             "STORAGE_EMULATOR_HOST": f"{sandbox.base_url}/gcs",
-            "FIXTURE_LEAGUES": "39",
+            "FIXTURE_LEAGUES": "39,140",
             "BROKER_LOG_LEVEL": "ERROR",
         }
         self.started: list[subprocess.Popen[str]] = []
@@ -64,18 +72,24 @@ class Machine:
         subprocess.run(migrate, cwd=ROOT, env=self.environment, timeout=TIMEOUT_SECONDS, check=True)
 
     def ask(self) -> dict[str, Any]:
-        with closing(sqlite3.connect(self.var / "broker.sqlite3")) as database:
-            database.row_factory = sqlite3.Row
+        """What a stranger with SQL sees."""
+        with closing(self._connect()) as database:
 
-            def column(sql: str) -> list[str]:
-                return [row[0] for row in database.execute(sql)]
+            def select(sql: str) -> list[tuple[Any, ...]]:
+                return list(database.execute(sql))
 
+            names = ("fixture_id", "status", "attempts")
             return {
-                "rows": [dict(row) for row in database.execute("SELECT * FROM fixture_status")],
-                "completed": column("SELECT fixture_id FROM fixtures_event WHERE what = 'completed'"),
-                "reports": column("SELECT match_id FROM fixtures_report"),
-                "leases": column("SELECT fixture_id FROM fixtures_matchlease WHERE expires_at IS NOT NULL"),
+                "rows": [dict(zip(names, row, strict=True)) for row in select(ROWS)],
+                "completed": [row[0] for row in select(COMPLETED)],
+                "reports": [row[0] for row in select("SELECT match_id FROM fixtures_report")],
+                "leases": [row[0] for row in select(LEASES)],
             }
+
+    def _connect(self) -> Any:
+        if self.database_url.startswith("postgres"):
+            return psycopg.connect(self.database_url)
+        return sqlite3.connect(self.database_url.removeprefix("sqlite:///"))
 
     def start(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -114,27 +128,30 @@ class Machine:
         return {row.fixture_id: row.status.value for row in parse_table(base64.b64decode(table["data"]))}
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'broker.sqlite3'}"
+        return
+    try:
+        with postgres_server() as url:
+            yield url
+    except NoPostgres as lack:
+        pytest.skip(str(lack))
+
+
 @pytest.fixture
-def machine(tmp_path: Path, sandbox: SandboxHandle, store: redis.Redis) -> Iterator[Callable[[], Machine]]:
-    made: list[Machine] = []
-
-    def make() -> Machine:
-        made.append(Machine(tmp_path, sandbox))
-        return made[-1]
-
-    yield make
-    for one in made:
-        for process in one.started:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
+def here(tmp_path: Path, database_url: str, sandbox: SandboxHandle, store: redis.Redis) -> Iterator[Machine]:
+    machine = Machine(tmp_path, sandbox, database_url)
+    yield machine
+    for process in machine.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_report_each_match_once(
-    machine: Callable[[], Machine], sandbox: SandboxHandle
-) -> None:
-    here = machine()
+def test_two_runs_at_once_report_each_match_once(here: Machine, sandbox: SandboxHandle) -> None:
     runs = [here.start(), here.start()]
     sandbox.clear_calls()
     for run in runs:
@@ -154,10 +171,7 @@ def test_two_runs_at_once_report_each_match_once(
 
 
 @pytest.mark.slow
-def test_a_run_killed_half_way_costs_one_attempt_of_one_match(
-    machine: Callable[[], Machine], sandbox: SandboxHandle
-) -> None:
-    here = machine()
+def test_a_run_killed_half_way_costs_one_attempt_of_one_match(here: Machine, sandbox: SandboxHandle) -> None:
     doomed = here.start()
     sandbox.fault("football", "signal", path="injuries", skip=2, pid=doomed.pid, signal="SIGKILL")
     here.order(doomed)
@@ -175,7 +189,7 @@ def test_a_run_killed_half_way_costs_one_attempt_of_one_match(
     rows = {row["fixture_id"]: row for row in here.ask()["rows"]}
     assert rows[stuck]["status"] == "processing"
     # Half an hour later it is retaken.
-    here.run(minutes=31, discover=False)
+    here.run(times=2, minutes=31, discover=False)
     after = here.ask()
     rows = {row["fixture_id"]: row for row in after["rows"]}
     assert (rows[stuck]["status"], rows[stuck]["attempts"]) == ("complete", 1)

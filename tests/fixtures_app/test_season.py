@@ -102,7 +102,7 @@ def test_a_stretch_of_a_season(
     found = outcome()
     record_property("season", {**found, **season.runs, **fates})
     print(dict(found), dict(season.runs), dict(fates))
-    assert found["matches"] >= 4 * HOURS
+    assert found["matches"] >= 4 * HOURS * 0.9  # some are called off
     assert sum(fates.values()) - fates["well"] > 10
     assert found["twice"] == 0
     if policy is QUICK:
