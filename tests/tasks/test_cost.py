@@ -38,14 +38,14 @@ def redis_cost(world: World, call: Any) -> tuple[int, dict[str, int]]:
     """Round trips, and commands by name, of one call on warm caches."""
 
     def calls() -> dict[str, int]:
-        stats: dict[str, dict[str, int]] = world.store.info("commandstats")  # type: ignore[assignment]
+        stats: dict[str, dict[str, int]] = world.store.info("commandstats")
         return {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
 
     call()
-    before, reads = calls(), int(world.store.info("stats")["total_reads_processed"])  # type: ignore[index]
+    before, reads = calls(), int(world.store.info("stats")["total_reads_processed"])
     call()
     # Two readings of ours lie in between: the second "commandstats" and this one.
-    trips = int(world.store.info("stats")["total_reads_processed"]) - reads - 1  # type: ignore[index]
+    trips = int(world.store.info("stats")["total_reads_processed"]) - reads - 1
     after = calls()
     spent = {
         name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name, 0)

@@ -67,7 +67,6 @@ def prepare(config: Config, console: Console, embedded: EmbeddedRedis | None) ->
         prepare_database(console)
         sync_schedules()
         queue_first_round()
-        settings.STATIC_ROOT.mkdir(exist_ok=True)
         log_in = admin_log_in(config.var)
     except RedisUnavailable as error:
         raise CannotStart(str(error)) from None
