@@ -352,8 +352,12 @@ def test_a_wrong_key_stops_the_run(
 def test_without_api_football_a_run_is_empty_and_well(
     outside: Outside, options: Options, said: list[str]
 ) -> None:
+    discover(outside, options)
+    before = Report.objects.count()
     off = replace(outside, football=FootballClient(FootballConfig(Source.OFF, "", (39,))))
     assert discover(off, options)["found"] == 0
+    assert dispatch(off, options)["reported"] == 0
+    assert Report.objects.count() == before
     assert any("off" in line for line in said)
 
 
