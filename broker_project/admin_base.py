@@ -70,7 +70,11 @@ class ActionReport:
 
     def message(self, noun: str, noun_plural: str) -> str:
         """For instance: "2 items set to retry, 1 left alone (pending)"."""
-        text = f"{self.changed} {noun if self.changed == 1 else noun_plural} {self.done}"
+        text = _("%(count)d %(noun)s %(done)s") % {
+            "count": self.changed,
+            "noun": noun if self.changed == 1 else noun_plural,
+            "done": self.done,
+        }
         if self.left_alone:
             total = self.left_alone.total()
             reasons = ", ".join(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F, QuerySet, prefetch_related_objects
 
 from broker_project.lib.short_cache import remembered
 from tasks import issue_states
@@ -126,10 +126,11 @@ def agent_history(agent_id: int) -> list[Assignment]:
 
 def live_assignments() -> list[Assignment]:
     """What agents have in hand, the longest silent first."""
-    # Not joined and not sorted there: SQLite would walk all rows of the only repository, or all by time,
-    # instead of the few that are live.
-    rows = Assignment.objects.filter(state__in=LIVE_STATES).prefetch_related("agent", "repository")
-    return sorted(rows.defer("result").order_by()[:500], key=lambda row: row.last_heartbeat_at)
+    # State by state, not joined, not sorted there: SQLite would walk all rows instead of the few that are live.
+    rows = Assignment.objects.defer("result").order_by()
+    found = [row for state in LIVE_STATES for row in rows.filter(state=state)[:500]]
+    prefetch_related_objects(found, "agent", "repository")
+    return sorted(found, key=lambda row: row.last_heartbeat_at)
 
 
 def agents_seen(limit: int = 100) -> list[Agent]:

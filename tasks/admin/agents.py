@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from broker_project.admin_base import ActionReport, BaseAdmin, confirmed_action
 from tasks import selectors
 from tasks.admin.shown import issue_link, local_time
-from tasks.lifecycle import agent_id_problem
+from tasks.lifecycle import AGENT_ID, agent_id_problem
 from tasks.models import Agent
 from tasks.services.agents import revoke_token, rotate_token
 
@@ -48,8 +48,12 @@ class AgentForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])
-        if problem := agent_id_problem(name, settings.BROKER.role_names):
-            raise ValidationError(problem)
+        if not AGENT_ID.fullmatch(name):
+            raise ValidationError(
+                gettext("1 to 50 letters, digits, “.”, “_” or “-”, beginning with a letter or digit.")
+            )
+        if agent_id_problem(name, settings.BROKER.role_names):
+            raise ValidationError(gettext("%(name)s has another meaning as a label.") % {"name": name})
         return name
 
     def clean_roles(self) -> list[str]:
