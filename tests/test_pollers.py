@@ -19,6 +19,7 @@ from broker_project.lib.stores import keyspace
 from broker_project.models import Poller, PollerRun
 from broker_project.pollers import PollOptions, poller_table, run_poller, run_scheduled
 from broker_project.schedules import next_run_at, sync_schedules
+from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,8 +52,8 @@ def test_counts_are_printed_even_when_there_is_nothing_to_do(store: redis.Redis)
     assert run.counts["samples"] == 2
 
 
-def test_a_failure_is_one_sentence_and_on_record(store: redis.Redis) -> None:
-    # The sandbox is not running: GitHub cannot be reached.
+def test_a_failure_is_one_sentence_and_on_record(store: redis.Redis, sandbox: SandboxHandle) -> None:
+    sandbox.fault("github", "drop", times=0)
     with pytest.raises(CommandError, match=r"issues: .*GitHub"):
         poll("issues")
     run = PollerRun.objects.get()

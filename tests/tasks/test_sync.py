@@ -28,6 +28,7 @@ from tasks.services.sync import Budget, budget_for, settle_labels, sync_reposito
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CODE = "/github/repos/broker-sandbox/demo"
+SETTLED = timedelta(seconds=10)  # after which no change of the same second can follow
 PERSON = {"Authorization": "token user:maintainer"}
 
 
@@ -109,7 +110,7 @@ def test_the_first_poll_reads_everything_that_is_open(hub, repository, store):
 
 def test_a_quiet_repository_costs_nothing_and_writes_nothing(hub, repository):
     sync(repository)
-    sync(repository)  # the first look since the full listing
+    sync(repository, timezone.now() + SETTLED)  # the first look since the full listing
     hub.clear_calls()
     used = hub.control("GET", "github/settings")["rate_used"]
     repository.refresh_from_db()
@@ -152,20 +153,35 @@ def test_what_was_opened_and_closed_between_two_polls_is_no_news(hub, repository
     assert not Issue.objects.filter(number=number).exists()
 
 
-def test_an_issue_that_vanished_is_closed_by_the_daily_full_listing(hub, repository):
-    number = open_issue(hub)
-    sync(repository)
+def vanish(hub: SandboxHandle, number: int) -> None:
+    """As if it had been moved to another repository: no listing names it any more."""
     state = hub.state("github")
     repo = state["repositories"][0]
     repo["issues"] = [issue for issue in repo["issues"] if issue["number"] != number]
     hub.load("github", state)
+
+
+def test_an_issue_that_vanished_from_a_small_repository_is_closed_at_once(hub, repository):
+    number = open_issue(hub)
     sync(repository)
-    assert issue_of(repository, number).is_open
+    vanish(hub, number)
     hub.clear_calls()
-    assert sync(repository, timezone.now() + timedelta(days=1))["full_listing"] == 1
+    assert sync(repository)["full_listing"] == 1
     assert not issue_of(repository, number).is_open
     assert f"GET /issues/{number}" in calls(hub)
     assert whats(repository, number) == ["opened", "closed"]
+
+
+def test_an_issue_that_vanished_from_a_large_one_is_closed_by_the_daily_full_listing(hub, repository):
+    number = open_issue(hub)
+    many = [{"title": f"issue {n}", "labels": ["P3"]} for n in range(100)]
+    hub.control("POST", "github/issues", {"issues": many})
+    sync(repository)
+    vanish(hub, number)
+    assert "full_listing" not in sync(repository)
+    assert issue_of(repository, number).is_open
+    assert sync(repository, timezone.now() + timedelta(days=1))["full_listing"] == 1
+    assert not issue_of(repository, number).is_open
 
 
 def test_what_slipped_by_a_listing_is_asked_for_and_stays(hub, repository):
@@ -339,7 +355,7 @@ def test_review_done_waits_ten_minutes(hub, repository, minutes: int, is_done: b
 def test_a_new_review_comment_changes_the_fingerprint(hub, repository):
     sync(repository)
     _, pull = reviewed(repository)
-    sync(repository)
+    sync(repository, timezone.now() + SETTLED)
     hub.clear_calls()
     sync(repository)
     assert not [call for call in calls(hub) if "/comments" in call]
