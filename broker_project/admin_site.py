@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.admin import AdminSite
+from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
@@ -14,6 +15,8 @@ class BrokerAdminSite(AdminSite):
     site_title = "Broker"
     index_title = _("Overview")
     site_url = "/status/"
+    # Viewers without admin rights log in here, too; what they may open is decided page by page.
+    login_form = AuthenticationForm
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """The dashboard, then Django's own list. Those who only log in see what the status pages show."""

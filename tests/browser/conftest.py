@@ -37,11 +37,15 @@ class Visitor:
         self.page = page
         self.broker = broker
         self.problems: list[str] = []
-        page.on("console", lambda m: m.type == "error" and self.problems.append(f"console: {m.text}"))
+        page.on("console", lambda m: self._note(m.type == "error", f"console: {m.text}"))
         page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
         page.on("requestfailed", lambda r: self._failed(r))
-        page.on("response", lambda r: r.status >= 400 and self.problems.append(f"{r.status} {r.url}"))
+        page.on("response", lambda r: self._note(r.status >= 400, f"{r.status} {r.url}"))
         page.on("request", lambda r: self._foreign(r))
+
+    def _note(self, is_bad: bool, text: str) -> None:
+        if is_bad:
+            self.problems.append(text)
 
     def _failed(self, request: Any) -> None:
         # A page that is left while it renews itself breaks its own request off.

@@ -71,6 +71,20 @@ def test_members_of_the_groups_see_the_pages_without_links_to_the_admin(page: st
     assert "/admin/tasks" not in answer.content.decode()
 
 
+def test_a_viewer_without_admin_rights_logs_in_by_the_form() -> None:
+    user = User.objects.create_user("watcher", password="quite a long one")
+    data = {"username": "watcher", "password": "quite a long one", "next": "/status/"}
+    client = Client(headers={"accept-language": "en"})
+    assert client.post("/admin/login/?next=/status/", {**data, "password": "wrong"}).status_code == 200
+    refused = client.post("/admin/login/?next=/status/", data, follow=True)
+    assert refused.status_code == 403
+    user.groups.add(Group.objects.get(name="viewer"))
+    assert client.post("/admin/login/?next=/status/", data, follow=True).status_code == 200
+    # Logged in is not let in: the admin itself stays shut.
+    assert client.get("/admin/")["Location"] == "/admin/login/?next=/admin/"
+    assert "not authorized" in client.get("/admin/", follow=True).content.decode()
+
+
 def test_the_groups_are_right_after_migrating() -> None:
     names: dict[str, set[str]] = {
         group.name: {f"{p.content_type.app_label}.{p.codename}" for p in group.permissions.all()}
