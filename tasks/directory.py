@@ -67,6 +67,10 @@ class Directory:
                 self._newest = max(agent.changed_at for agent in agents)
             self._checked_at = time.monotonic()
 
+    def known(self, name: str) -> Agent | None:
+        """The agent of that name, if this process has seen its row."""
+        return self._by_name.get(name)
+
     def identify(self, authorization: str, agent_id: str | None) -> Caller:
         """Who is calling. With tokens the token decides; a different ``agent_id`` beside it is refused.
 

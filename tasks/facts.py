@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from tasks.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch
-from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, priority_of
+from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, TaskType, priority_of
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 
 
@@ -48,6 +48,21 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
         if issue.number not in fixes_by_pull:
             yield issue_subject(repository, issue, by_issue.get(issue.number), issue.number in at_work)
     yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
+
+
+def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subject | None:
+    """One thing that the index says is on offer, with as few queries as its kind needs.
+
+    Whether somebody else has it is not asked: the constraint on assignments answers that.
+    """
+    if task_type is TaskType.FIX:
+        return next(iter(subjects(repository, [number])), None)
+    issue = Issue.objects.filter(repository=repository, number=number, is_open=True).defer("raw").first()
+    if issue is None:
+        return None
+    pulls = open_pulls(repository, wants_pulls([issue]), ())
+    linked = [pull for pull in pulls.values() if number in pull.closes]
+    return issue_subject(repository, issue, linked[-1] if linked else None, is_taken=False)
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:

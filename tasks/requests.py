@@ -6,6 +6,7 @@ in how a claim reaches Redis and in how they wait.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from broker_project.config import Source
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
-from tasks.directory import Caller
+from tasks.directory import Caller, directory
 from tasks.index import ClaimRequest, claim_arguments, rebuild_if_needed
-from tasks.lifecycle import AssignmentState
+from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
 from tasks.schemas import RequestTask
 from tasks.services.agents import agent_named
@@ -88,7 +89,8 @@ class TaskRequest:
             return None
         self.is_first_check = False
         self.token = secrets.token_hex(8)
-        return self.assign(Claim(repositories[int(found[1]) - 1], int(found[2])), now)
+        kind_of_task = TaskType(json.loads(found[3])["t"])
+        return self.assign(Claim(repositories[int(found[1]) - 1], int(found[2]), kind_of_task), now)
 
     def finish(self, repository: Repository, numbers: list[int], now: datetime) -> None:
         """End what this agent had. One failure does not stop the others."""
@@ -106,10 +108,9 @@ class TaskRequest:
             self.is_first_check = False
 
     def assign(self, claim: Claim, now: datetime) -> Answer | AgentGotOne | None:
+        agent = directory.known(self.caller.name) or agent_named(self.caller.name)
         try:
-            outcome = assign_claim(
-                claim, agent_named(self.caller.name), self.roles, self.body.request_id, now
-            )
+            outcome = assign_claim(claim, agent, self.roles, self.body.request_id, now)
         except OutsideError as error:
             log.warning("assignment undone", issue=claim.number, agent=self.caller.name, error=str(error))
             after = int(error.retry_after_seconds or 30)

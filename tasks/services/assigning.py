@@ -7,23 +7,24 @@ the sweep: the row says what may have been done.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
-from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected
+from broker_project.lib.errors import Missing, OutsideError, Rejected
 from broker_project.lib.locks import RELEASE, release_lock
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.stores import redis_client
 from tasks.branches import BranchPlan
 from tasks.client import GitHubClient, client_for
-from tasks.facts import Subject, branch_of, subjects
+from tasks.facts import Subject, branch_of, subject_of
 from tasks.index import (
     PUT,
     keys_of,
@@ -51,6 +52,7 @@ class Claim:
 
     repository: Repository
     number: int
+    task_type: TaskType = TaskType.DEVELOPMENT  # as the index knew it
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def assign_claim(
 ) -> Assigned | Skipped | AgentBusy:
     """Turn a claim into an assignment. Raises the shared errors on an outage; everything is undone then."""
     repository = claim.repository
-    subject = next(iter(subjects(repository, [claim.number])), None)
+    subject = subject_of(repository, claim.number, claim.task_type)
     verdict = (
         classify(subject.facts, settings.BROKER.role_names, review_delay())
         if subject
@@ -168,10 +170,9 @@ def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Sub
     elif assignment.task_type == TaskType.REVIEW and subject.pull is not None:
         comments = client.pull_comments(subject.pull.number)
     labels = client.add_labels(assignment.number, [IN_PROGRESS, assignment.agent.name])
-    if not {IN_PROGRESS, assignment.agent.name} <= set(labels):
-        raise BadAnswer("GitHub", "the labels were not put on")
-    subject_labels = labels if labels else [*subject.facts.labels, IN_PROGRESS, assignment.agent.name]
-    assignment.answer = {"labels": subject_labels}
+    # GitHub answers with all labels; ours are on, in whatever case an older label of that name was written.
+    ours = [name for name in (IN_PROGRESS, assignment.agent.name) if name not in labels]
+    assignment.answer = {"labels": [*(labels or subject.facts.labels), *ours]}
     return Work(assignment.branch, assignment.base_branch, subject.pull, comments, is_development)
 
 
@@ -191,7 +192,7 @@ def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime)
             answer=answer,
         )
         if went_live:
-            store_labels(assignment.repository, assignment.number, labels, now)
+            raw = store_labels(assignment.repository, assignment.number, labels, now)
             if subject.fix is not None:
                 FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.ASSIGNED)
             Event.objects.bulk_create([assigned_event(assignment, now)])
@@ -199,7 +200,8 @@ def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime)
         # The sweep took us for dead while GitHub kept us waiting; it has undone the rest.
         return Skipped("taken for lost while being assigned")
     assignment.state = AssignmentState.LIVE
-    show_assigned(assignment, now)
+    facts = replace(subject.facts, labels=tuple(labels), is_taken=True)
+    show_assigned(assignment, replace(subject, facts=facts), raw, now)
     return Assigned(assignment, answer)
 
 
@@ -217,20 +219,27 @@ def assigned_event(assignment: Assignment, now: datetime) -> Event:
     )
 
 
-def show_assigned(assignment: Assignment, now: datetime) -> None:
-    """One MULTI: state, index, caches, lock. A Redis that is away is told by the next poll or heartbeat."""
+def show_assigned(
+    assignment: Assignment, subject: Subject, raw: dict[str, Any] | None, now: datetime
+) -> None:
+    """One MULTI: state, index, caches, lock.
+
+    The row is live already, so a Redis that is away just now does not take the task from the agent: its next
+    heartbeat, the sweep or a rebuild writes this.
+    """
     repository, number = assignment.repository, assignment.number
     keys = keys_of(repository)
-    subject = next(iter(subjects(repository, [number])), None)
     change = Change(assignment, now)
     record_assigned(change)
-    change.pipe.eval(PUT, *put_arguments(keys, [(number, make_entry(subject) if subject else None)], now))
-    raw = Issue.objects.filter(repository=repository, number=number).values_list("raw", flat=True).first()
+    change.pipe.eval(PUT, *put_arguments(keys, [(number, make_entry(subject))], now))
     if raw is not None:
         change.pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
         queue_slots(change.pipe, keys, {number: raw})
     change.pipe.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
-    change.pipe.execute()
+    try:
+        change.pipe.execute()
+    except RedisError as error:
+        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 
 
 def make_answer(

@@ -59,7 +59,9 @@ def check_out(
     refuse_busy(agent)
     take_claim(repository, number, agent, now)
     try:
-        outcome = assign_claim(Claim(repository, number), agent, tuple(agent.roles), request_id, now)
+        outcome = assign_claim(
+            Claim(repository, number, offer.task_type), agent, tuple(agent.roles), request_id, now
+        )
     except OutsideError as error:
         log.warning("checkout undone", issue=number, agent=agent.name, error=str(error))
         raise CheckoutRefused(
