@@ -10,6 +10,9 @@ from django.urls import URLPattern, URLResolver, reverse
 from django.utils.translation import gettext_lazy as _
 
 
+ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
+
+
 class BrokerAdminSite(AdminSite):
     site_header = "Broker"
     site_title = "Broker"
@@ -35,6 +38,7 @@ class BrokerAdminSite(AdminSite):
 
         # The clock's own tables are no place to act: pollers are paused and run on their own pages.
         found = [app for app in super().get_app_list(request, app_label) if app["app_label"] != "django_q"]
+        found.sort(key=lambda app: ORDER.index(app["app_label"]) if app["app_label"] in ORDER else len(ORDER))
         if app_label is None and redis_page.may_view(request):
             address = reverse("admin:redis_overview")
             entry = {"name": _("Keys, flags and settings"), "object_name": "Redis", "admin_url": address}
