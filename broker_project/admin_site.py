@@ -9,7 +9,6 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils.translation import gettext_lazy as _
 
-
 ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
 
 
