@@ -6,6 +6,7 @@ import html
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ import requests
 from broker_project.config import MastodonConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
+    Missing,
     OutsideError,
     RateLimited,
     SwitchedOff,
@@ -88,14 +90,20 @@ class MastodonAccount:
 
     @cached_property
     def limits(self) -> PostLimits:
-        """How long a post may be on this instance."""
-        answer = self._read(self._api.instance_v2)
-        configured = answer.get("configuration") or {}
+        """How long a post may be on this instance; Mastodon's own defaults where the instance does not say."""
+        configured = self._instance().get("configuration") or {}
         statuses = configured.get("statuses") or {}
         return PostLimits(
             _positive(statuses.get("max_characters"), DEFAULT_MAX_CHARACTERS),
             _positive(statuses.get("characters_reserved_per_url"), DEFAULT_LINK_CHARACTERS),
         )
+
+    def _instance(self) -> Any:
+        # Servers before Mastodon 4 and some of its kin have only the first version, or neither.
+        for ask in (self._api.instance_v2, self._api.instance_v1):
+            with suppress(Missing):
+                return self._read(ask)
+        return {}
 
     def post(self, text: str, idempotency_key: str) -> PostedStatus:
         """Post once. An error with ``may_have_happened`` leaves it open whether the post exists."""

@@ -45,6 +45,17 @@ def test_limits_come_from_the_instance(account: MastodonAccount, sandbox: Sandbo
     assert (account.limits.max_characters, account.limits.link_characters) == (1234, 23)
 
 
+def test_older_servers_tell_their_limits_in_the_first_version_or_not_at_all(
+    account: MastodonAccount, sandbox: SandboxHandle
+) -> None:
+    sandbox.load("mastodon", {"max_characters": 1234})
+    sandbox.fault("mastodon", "status", status=404, path="/api/v2/instance", times=0)
+    assert account.limits.max_characters == 1234
+    sandbox.fault("mastodon", "status", status=404, path="/api/v1/instance", times=0)
+    other = MastodonAccount(account.config)
+    assert (other.limits.max_characters, other.limits.link_characters) == (500, 23)
+
+
 def test_own_posts_are_found_by_their_link_on_any_page(account: MastodonAccount) -> None:
     since = timezone.now()
     ours = account.post(f"本文\n\n{LINK}", "ours")
