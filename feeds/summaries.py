@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from broker_project.lib.errors import BadAnswer
 from broker_project.lib.gemini import SYSTEM as GEMINI
@@ -26,7 +26,6 @@ from feeds.posting import LINK, MENTION, shortened, tidy, without_foreign_links,
 from feeds.texts import SYSTEM_PROMPT, filled
 
 MILLION = Decimal(1_000_000)
-SHORTEST_SUMMARY = 20
 TOO_LONG_FACTOR = 3  # an answer of so many times the wanted length did not follow its instructions
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
@@ -67,18 +66,19 @@ class Summariser(Protocol):
         """About so many characters as the settings say. Raises :class:`OutsideError`."""
 
 
-# What Gemini is asked to answer.
+# What Gemini is asked to answer. Remarks that run long are cut when they are stored: they are no reason to
+# throw a judgement or a summary away.
 
 
 class ScreeningAnswer(BaseModel):
     verdict: Verdict
-    reason: str = Field(max_length=1000)
+    reason: str
 
 
 class DocumentAnswer(BaseModel):
-    title: str = Field(max_length=500)
-    issuer: str = Field(max_length=300)
-    date: str = Field(max_length=100)
+    title: str
+    issuer: str
+    date: str
     key_points: list[str]
     summary: str
 
@@ -197,9 +197,9 @@ def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
     return {
         "documents": [
             {
-                "title": document.title,
-                "issuer": document.issuer,
-                "date": document.date,
+                "title": document.title[:500],
+                "issuer": document.issuer[:300],
+                "date": document.date[:100],
                 "key_points": [point[:500] for point in document.key_points[:10]],
                 "summary": document.summary[:NOTES_CHARACTERS],
             }
@@ -216,8 +216,8 @@ def checked_summary(text: str, source: str, characters: int) -> str:
     if MENTION.search(text) or LINK.search(text):
         text = without_mentions(without_foreign_links(text, source))
     text = tidy("".join(char if char.isprintable() or char == "\n" else " " for char in text))
-    if len(text) < SHORTEST_SUMMARY:
-        raise BadAnswer(GEMINI, "the summary is empty or too short")
+    if not text:
+        raise BadAnswer(GEMINI, "the summary is empty")
     if len(text) > characters * TOO_LONG_FACTOR:
         raise BadAnswer(GEMINI, f"the summary has {len(text)} characters, about {characters} were asked for")
     if not is_japanese(text):

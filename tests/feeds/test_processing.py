@@ -218,6 +218,25 @@ def test_bad_summaries_are_not_posted(
     assert posts_for(sandbox, item.url) == 0
 
 
+def test_a_short_summary_is_one_too(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
+    sandbox.load("gemini", {"next": [SUMMARY.format("方針を公表した。")]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert "方針を公表した。" in Post.objects.get().text
+
+
+def test_a_long_remark_does_not_cost_the_judgement(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    remark = "価値がない。" * 400
+    sandbox.load("gemini", {"next": [f'{{"verdict": "NO", "reason": "{remark}"}}']})
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 1, 1)
+    assert remark.startswith(ItemDetail.objects.get().verdict_reason)
+
+
 def test_a_summary_that_obeyed_the_page(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     """Whatever instructions the material smuggled in: no mention and no foreign link reaches the post."""
     text = (
