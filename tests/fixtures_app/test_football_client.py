@@ -181,6 +181,20 @@ def test_lineups_that_are_not_out_are_asked_for_again_soon(
     assert store.ttl(f"poppo:cache:football:lineups:{match.fixture_id}") > 300
 
 
+def test_who_waits_for_lineups_does_not_take_a_remembered_no(
+    football: FootballClient, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    match = a_match(football)
+    clock.set(match.kickoff_at - dt.timedelta(minutes=50))
+    assert football.lineups(match.fixture_id) == []
+    clock.set(match.kickoff_at - dt.timedelta(minutes=30))
+    assert football.lineups(match.fixture_id) == []
+    assert len(football.lineups(match.fixture_id, ask_again=True)) == 2
+    sandbox.clear_calls()
+    assert len(football.lineups(match.fixture_id, ask_again=True)) == 2
+    assert sandbox.calls("football") == []
+
+
 def test_form_and_head_to_head_end_the_day_before(football: FootballClient, clock: SharedClock) -> None:
     match = a_match(football)
     clock.set(match.kickoff_at + dt.timedelta(hours=4))
