@@ -11,7 +11,8 @@ ELLIPSIS = "…"
 MIN_SUMMARY_CHARACTERS = 20
 
 LINK = re.compile(r"https?://[^\s<>\"'「」『』（）()【】、。]+", re.IGNORECASE)
-MENTION = re.compile(r"(?<![\w/])[@＠]([A-Za-z0-9_][\w.-]*(?:[@＠][\w.-]+)?)")
+# Behind a letter of another script an @ may call somebody, too; behind a Latin one it is an e-mail address.
+MENTION = re.compile(r"(?<![A-Za-z0-9_/])[@＠]([A-Za-z0-9_][\w.-]*(?:[@＠][\w.-]+)?)")
 _SPACES = re.compile(r"[^\S\n]+")
 
 

@@ -78,6 +78,7 @@ def test_nobody_is_mentioned(text: str) -> None:
 
 def test_mail_addresses_are_no_mentions() -> None:
     assert without_mentions("mail@example.jp") == "mail@example.jp"
+    assert without_mentions("担当者@someone＠evil.example まで") == "担当者someone evil.example まで"
 
 
 def test_the_post_has_one_link_only() -> None:
