@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser.conftest import Visitor
 from tests.support.broker_process import BrokerProcess, run_manage
@@ -269,3 +270,16 @@ def test_the_middle_stays_usable_while_it_renews(visit: Visit) -> None:
     assert page.evaluate("document.activeElement.getAttribute('href')") == address
     page.click("#live-note button")
     assert "Resume" in visitor.text("#live-note")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(visit: Visit, scheme: str) -> None:
+    visitor = visit(locale="ja-JP", color_scheme=scheme).log_in()
+    things = ["/admin/redis/", "/admin/tasks/issue/1/change/", "/admin/feeds/item/1/change/"]
+    found = []
+    for path in [*STATUS, "/status/fixtures/reports/", *LISTS, *things]:
+        assert visitor.open(path).status == 200
+        for rule in Axe().run(visitor.page).response["violations"]:
+            if rule["impact"] in ("serious", "critical"):
+                found.append((path, rule["id"], rule["nodes"][0]["html"][:200]))
+    assert found == []
