@@ -26,6 +26,7 @@ from feeds.posting import LINK, MENTION, shortened, tidy, without_foreign_links,
 from feeds.texts import SYSTEM_PROMPT, filled
 
 MILLION = Decimal(1_000_000)
+SHORTEST_SUMMARY = 5
 TOO_LONG_FACTOR = 3  # an answer of so many times the wanted length did not follow its instructions
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
@@ -216,8 +217,8 @@ def checked_summary(text: str, source: str, characters: int) -> str:
     if MENTION.search(text) or LINK.search(text):
         text = without_mentions(without_foreign_links(text, source))
     text = tidy("".join(char if char.isprintable() or char == "\n" else " " for char in text))
-    if not text:
-        raise BadAnswer(GEMINI, "the summary is empty")
+    if len(text) < SHORTEST_SUMMARY:
+        raise BadAnswer(GEMINI, "the summary is empty or too short")
     if len(text) > characters * TOO_LONG_FACTOR:
         raise BadAnswer(GEMINI, f"the summary has {len(text)} characters, about {characters} were asked for")
     if not is_japanese(text):

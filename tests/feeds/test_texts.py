@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils import translation
 
 from broker_project.lib.errors import BadAnswer
 from feeds.extractive import extract, is_japanese, sentences
@@ -121,7 +122,7 @@ def test_the_defaults_are_good() -> None:
     ],
 )
 def test_bad_templates_are_refused_by_name(template: str, named: str) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with translation.override("en"), pytest.raises(ValidationError) as caught:
         check_post_template(template)
     assert named in " ".join(caught.value.messages)
 
