@@ -9,6 +9,7 @@ from fixtures.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.csv_table import HEADER, parse_table
 from fixtures.lifecycle import JST, Rules
 from fixtures.models import CsvState, FixtureStatus, Match
+from fixtures.services import retry_match
 from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 
@@ -98,6 +99,25 @@ def test_a_newer_attempt_of_others_wins_and_an_older_one_does_not(storage: Stora
     )
     sync(storage)
     assert rows(storage) == {"1": "complete", "2": "failed"}
+    assert FixtureStatus.objects.get(pk="1").status == "complete"
+
+
+def test_what_a_person_set_back_is_not_failed_again_by_the_old_line_in_the_file(storage: Storage) -> None:
+    begin("1").mark_failed("1", "error")
+    sync(storage)
+    retry_match("1", who="root")
+    found = storage.read(PATH)
+    assert found is not None
+    assert b"\n1,2026-01-04,2026-01-04T21:00:00+09:00,failed,2026" in found.data
+    storage.write(PATH, found.data + f"{OTHERS}\n".encode(), "text/csv", replaces=found.generation)
+    sync(storage)
+    assert rows(storage) == {"1": "pending", "777": "complete"}
+    row = FixtureStatus.objects.get(pk="1")
+    assert (row.status, row.attempts, row.first_attempt_at, row.last_attempt_at) == ("pending", 0, None, None)
+    # An attempt that others made since is news.
+    later = "2099-01-01T00:00:00+09:00"
+    put(storage, f"1,2026-01-04,2026-01-04T21:00:00+09:00,complete,{later},{later},0,", OTHERS)
+    sync(storage)
     assert FixtureStatus.objects.get(pk="1").status == "complete"
 
 
