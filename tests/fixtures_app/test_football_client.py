@@ -92,6 +92,17 @@ def test_every_failure_has_one_name(
         football.absences("1")
 
 
+@pytest.mark.parametrize(
+    "fault", [{"kind": "status", "status": 404}, answering(errors={"plan": "not in your plan"}), answering()]
+)
+def test_without_an_answer_the_season_goes_by_the_usual_rule(
+    football: FootballClient, sandbox: SandboxHandle, fault: dict
+) -> None:
+    sandbox.fault("football", path="/leagues$", times=0, **fault)
+    assert football.season(EPL, dt.date(2026, 1, 4)) == 2025
+    assert football.season(EPL, dt.date(2026, 11, 16)) == 2026
+
+
 def test_an_empty_answer_is_no_error(football: FootballClient, sandbox: SandboxHandle) -> None:
     sandbox.fault("football", **answering())
     assert football.absences("1") == []
