@@ -25,7 +25,7 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import redis_client
 from tasks import schemas
 from tasks.directory import AccessRefused, Caller, check_agent_id, directory
-from tasks.hot import save_and_answer
+from tasks.hot import REPLAY_WAIT_SECONDS, save_and_answer
 from tasks.index import CLAIM
 from tasks.models import Assignment
 from tasks.repositories import enabled_repositories
@@ -173,24 +173,33 @@ def wait_for_task(wanted: TaskRequest) -> Answer:
     given = "timeout" in wanted.body.model_fields_set
     seconds = float(wanted.body.timeout or 0) if given else float(value_of(LONG_POLL_SECONDS))
     deadline = time.monotonic() + seconds
-    while wanted.body.request_id is not None:
-        replayed = wanted.replay()
-        if isinstance(replayed, Answer):
-            return replayed
-        if not replayed:
-            break
-        time.sleep(LOOK_SECONDS)
+    if replayed := replay(wanted):
+        return replayed
     while True:
         answer = try_once(wanted)
         if isinstance(answer, AgentGotOne):
-            replayed = wanted.replay() if wanted.body.request_id is not None else False
-            return replayed if isinstance(replayed, Answer) else nothing_answer(seconds)
+            return replay(wanted) or nothing_answer(seconds)
         if answer is not None:
             return answer
         wanted.is_first_check = False
         if time.monotonic() >= deadline:
-            return nothing_answer(seconds)
+            return replay(wanted) or nothing_answer(seconds)
         time.sleep(LOOK_SECONDS)
+
+
+def replay(wanted: TaskRequest) -> Answer | None:
+    """The task of an earlier request with this id; waits for one that is still being assigned."""
+    deadline = time.monotonic() + REPLAY_WAIT_SECONDS
+    while wanted.body.request_id is not None:
+        found = wanted.replay()
+        if isinstance(found, Answer):
+            return found
+        if not found:
+            break
+        if time.monotonic() >= deadline:
+            return nothing_answer(0)
+        time.sleep(LOOK_SECONDS)
+    return None
 
 
 def try_once(wanted: TaskRequest) -> Answer | AgentGotOne | None:

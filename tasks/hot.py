@@ -43,6 +43,9 @@ REQUEST_TASK_PATHS = frozenset({"/api/v1/request-task", "/request-task"})
 HEARTBEAT_PATH = re.compile(r"/api/v1/assignments/([0-9]{1,18})/heartbeat")
 MAX_BODY_BYTES = 64 * 1024
 REPLAY_LOOK_SECONDS = 0.2
+# A repeated request waits so long for the first one's answer, however short its own time-out: a 204 would make the
+# agent ask anew and end the task that it never heard of.
+REPLAY_WAIT_SECONDS = 60.0
 KNOWN_ASSIGNMENTS = 20_000
 
 
@@ -116,7 +119,7 @@ class HotPath:
     async def get_task(self, request: TaskRequest, waiter: Waiter, seconds: float) -> Answer | None:
         deadline = self.hub.loop.time() + seconds
         if request.body.request_id is not None:
-            replayed = await self.replay(request, deadline)
+            replayed = await self.replay(request)
             if replayed is not None:
                 return replayed
         woken = Woken.WORK
@@ -125,20 +128,18 @@ class HotPath:
                 return None
             answer = await self.try_once(request)
             if isinstance(answer, AgentGotOne):
-                if request.body.request_id is not None:
-                    return await self.replay(request, deadline) or nothing_answer(seconds)
-                return nothing_answer(seconds)
+                return await self.replayed_or_nothing(request, seconds)
             if answer is not None:
                 return answer
             request.is_first_check = False
             remaining = deadline - self.hub.loop.time()
             if remaining <= 0:
-                return nothing_answer(seconds)
+                return await self.replayed_or_nothing(request, seconds)
             woken = await self.hub.wait(waiter, remaining)
             if woken is Woken.GONE:
                 return None
             if woken in (Woken.TIMEOUT, Woken.CLOSING):
-                return nothing_answer(seconds)
+                return await self.replayed_or_nothing(request, seconds)
             if woken is Woken.REDIS:
                 return redis_down_answer()
 
@@ -157,8 +158,14 @@ class HotPath:
                 return answer
         return None
 
-    async def replay(self, request: TaskRequest, deadline: float) -> Answer | None:
+    async def replayed_or_nothing(self, request: TaskRequest, seconds: float) -> Answer:
+        """The end of a request that got nothing: its twin with the same id may have been given the task."""
+        replayed = await self.replay(request) if request.body.request_id is not None else None
+        return replayed or nothing_answer(seconds)
+
+    async def replay(self, request: TaskRequest) -> Answer | None:
         """The task of an earlier request with this id; waits for one that is still being assigned."""
+        deadline = self.hub.loop.time() + REPLAY_WAIT_SECONDS
         while True:
             found = await self.hub.in_thread(request.replay)
             if isinstance(found, Answer):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import GaugeMetricFamily, Metric
+from redis.exceptions import RedisError
 
 from broker_project.lib.dynamic_config import read_rate_limit
+from broker_project.lib.logs import get_logger
 from tasks import selectors
+
+log = get_logger(__name__)
 
 
 def metric_families() -> Iterable[Metric]:
@@ -16,7 +20,11 @@ def metric_families() -> Iterable[Metric]:
         assignments.add_metric([state], count)
     yield assignments
     yield GaugeMetricFamily("broker_open_issues", "Open issues.", value=selectors.open_issue_count())
-    limit = read_rate_limit()
+    try:
+        limit = read_rate_limit()
+    except RedisError as error:  # the figures of the database are worth having all the same
+        log.warning("Redis does not answer", error=str(error))
+        return
     if limit is not None:
         yield GaugeMetricFamily(
             "broker_github_requests_remaining",

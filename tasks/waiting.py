@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import redis.asyncio
 from django.db import close_old_connections
 from django.utils import timezone
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from broker_project.lib import keyspace as k
@@ -70,7 +72,10 @@ class Hub:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.client: redis.asyncio.Redis = async_redis_client(max_connections=REDIS_CONNECTIONS)
+        # Once more: a restarted Redis has closed every connection in the pool. The scripts may be repeated.
+        self.client: redis.asyncio.Redis = async_redis_client(
+            max_connections=REDIS_CONNECTIONS, retry=Retry(NoBackoff(), 1)
+        )
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
         self.waiters: dict[Waiter, None] = {}  # in the order of their coming
         self.seen: dict[str, datetime] = {}

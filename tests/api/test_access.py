@@ -54,6 +54,27 @@ def test_bad_bodies_get_422_with_a_code_and_a_sentence(broker_server: BrokerServ
     assert broker_server.redis.scard("poppo:issues:processing") == 0, "nothing changed"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api/v1/request-task", 405, "method_not_allowed"),
+        ("GET", "/request-task", 405, "method_not_allowed"),
+        ("DELETE", "/tasks/fix", 405, "method_not_allowed"),
+        ("GET", "/webhooks/github", 405, "method_not_allowed"),
+        ("POST", "/api/v1/no-such-call", 404, "not_found"),
+        ("POST", "/api/v1/assignments/x/complete", 404, "not_found"),
+    ],
+)
+def test_a_wrong_address_or_method_is_told_in_json(
+    broker_server: BrokerServer, method: str, path: str, status: int, code: str
+) -> None:
+    with broker_server.client() as client:
+        answer = client.request(method, path)
+    assert (answer.status_code, answer.json()["error"]) == (status, code)
+    assert answer.json()["message"]
+    assert ("allow" in answer.headers) == (status == 405)
+
+
 def test_a_huge_body_is_refused(broker_server: BrokerServer) -> None:
     answer = post(broker_server, "/api/v1/request-task", content=b'{"agent_id": "' + b"a" * 100_000 + b'"}')
     assert (answer.status_code, answer.json()["error"]) == (413, "too_large")

@@ -191,8 +191,19 @@ def test_endings_work_while_redis_is_away(broker_server: BrokerServer) -> None:
                 path = f"/api/v1/assignments/{task['assignment_id']}/{call}"
                 assert (call, client.post(path, json=body).status_code) == (call, 200)
                 assert (call, client.post(path, json=body).status_code) == (call, 200)
+            figures = client.get("/metrics")
+            assert (figures.status_code, "broker_open_issues" in figures.text) == (200, True)
     finally:
         broker_server.world.redis_server.restart()
+
+
+def test_a_redis_that_is_back_is_not_told_as_down(broker_server: BrokerServer) -> None:
+    """Its restart closed the connections that the server keeps."""
+    assert ask(broker_server, "agent-1").status_code == 200
+    broker_server.world.redis_server.process.kill()
+    broker_server.world.redis_server.process.wait()
+    broker_server.world.redis_server.restart()
+    assert ask(broker_server, "agent-2").status_code == 200
 
 
 def test_waiting_agents_cost_no_threads(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
@@ -216,6 +227,49 @@ def test_a_crowd_that_asks_at_once_is_served_in_turn(idle: BrokerServer) -> None
             return [answer.status_code for answer in await asyncio.gather(*asked)]
 
     assert set(asyncio.run(crowd())) == {204}
+
+
+def test_a_repeated_request_waits_for_the_first_one_in_flight(
+    idle: BrokerServer, pool: ThreadPoolExecutor
+) -> None:
+    """Whatever its own time-out: a 204 would make the agent ask anew and end a task it never heard of."""
+    lock = KEYS.key(k.ISSUE_LOCK, number=open_issue(idle)["number"])
+    open_issue(idle)
+    idle.poll("issues")
+    github = psutil.Process(idle.sandbox.process.pid)
+    github.suspend()
+    try:
+        first = pool.submit(ask, idle, "agent-1", 0, request_id="r-1")
+        wait_for(lambda: bool(idle.redis.exists(lock)), "the first one is being assigned")
+        again = pool.submit(ask, idle, "agent-1", 0, request_id="r-1")
+        wait_for(lambda: again.done() or waiting(idle) >= 2, "the second one asks")
+    finally:
+        github.resume()
+    assert (first.result().status_code, again.result().status_code) == (200, 200)
+    assert again.result().json()["assignment_id"] == first.result().json()["assignment_id"]
+
+
+def test_a_waiting_twin_hears_of_the_task_in_the_end(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
+    twins = [pool.submit(ask, idle, "agent-1", 4, request_id="r-1") for _ in range(2)]
+    wait_for(lambda: waiting(idle) >= 2, "both wait")
+    webhook(idle, open_issue(idle))
+    answers = [twin.result() for twin in twins]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len({answer.json()["assignment_id"] for answer in answers}) == 1
+
+
+def test_an_issue_that_is_closed_cancels_with_the_very_next_heartbeat(idle: BrokerServer) -> None:
+    """Heartbeats are answered from Redis between two writes to the row."""
+    issue = open_issue(idle)
+    webhook(idle, issue)
+    heartbeat = f"/api/v1/assignments/{ask(idle, 'agent-1').json()['assignment_id']}/heartbeat"
+    with idle.client() as client:
+        assert [client.post(heartbeat).json()["cancel"] for _ in range(2)] == [False, False]
+        closed = idle.sandbox.client.patch(
+            f"{CODE}/issues/{issue['number']}", json={"state": "closed"}, headers=PERSON
+        ).json()
+        webhook(idle, closed, "closed")
+        assert client.post(heartbeat).json()["cancel"] is True
 
 
 def test_two_servers_share_the_work(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
