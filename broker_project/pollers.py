@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.dynamic_config import POLL_INTERVAL_SECONDS, value_of
+from broker_project.lib.errors import OutsideError
 from broker_project.lib.flags import is_flag_on
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
 from broker_project.lib.logs import get_logger
@@ -141,7 +142,10 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
         counts: Counts = getattr(import_module(module), function)(given)
         result = PollResult(PollerRun.Outcome.DONE, counts)
     except Exception as error:
-        log.exception("poller failed", poller=spec.name)
+        if isinstance(error, OutsideError):  # not ours to mend: a sentence is enough
+            log.error("poller failed", poller=spec.name, error=redact(str(error)))
+        else:
+            log.exception("poller failed", poller=spec.name)
         result = PollResult(PollerRun.Outcome.FAILED, {}, redact(f"{type(error).__name__}: {error}"))
     PollerRun.objects.filter(pk=run.pk).update(
         finished_at=timezone.now(), outcome=result.outcome, counts=dict(result.counts), error=result.message

@@ -17,10 +17,13 @@ from django.utils import timezone
 from broker_project.lib import keyspace as k
 from broker_project.lib.dynamic_config import CLAUDE_TIMEOUT, value_of
 from broker_project.lib.keyspace import ISSUE_STATUS_EVENTS, Keyspace
+from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import redis_client
 from tasks.index import keys_of
 from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
 from tasks.models import Assignment, Repository
+
+log = get_logger(__name__)
 
 # What redis-py's type hints allow as a field and as a value of a hash.
 RedisText = bytes | bytearray | memoryview | str | int | float
@@ -60,6 +63,7 @@ class Change:
             "updatedAt": self.now.isoformat(),
         }
         mapping.update(more)
+        self.pipe.hdel(key, "reason")  # of what was before
         self.pipe.hset(key, mapping=mapping)
         self.pipe.persist(key)
         self.publish(word)
@@ -74,6 +78,11 @@ class Change:
             self.now,
             self.assignment,
         )
+
+    def labels(self, labels: list[str]) -> None:
+        """The labels as they are after an ending."""
+        key = self.keys.key(k.ISSUE_METADATA, number=self.assignment.number)
+        self.pipe.hset(key, "labels", json.dumps(labels, ensure_ascii=False))
 
     def count(self, field: str) -> None:
         count_daily(self.pipe, self.keys, field, self.now)
@@ -231,12 +240,13 @@ def record_assigned(change: Change) -> None:
     change.count("assigned")
 
 
-def record_ended(change: Change, word: IssueStatus) -> None:
+def record_ended(change: Change, word: IssueStatus, labels: list[str]) -> None:
     """Queue what the end of an assignment shows."""
     a = change.assignment
     state = AssignmentState(a.state)
     change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
     change.status(word, **({"reason": a.reason[:500]} if a.reason else {}))
+    change.labels(labels)
     change.result(str(state))
     if counter := ENDING_COUNTERS.get(state):
         change.count(counter)
@@ -247,6 +257,16 @@ def record_ended(change: Change, word: IssueStatus) -> None:
         completed_today(change.pipe, change.keys, a.number, change.now)
     else:
         change.candidate("pending")
+
+
+def show_cancelled(assignment: Assignment, now: datetime) -> None:
+    """Heartbeats that Redis answers say so at once; while it is away, the row is asked."""
+    try:
+        change = Change(assignment, now)
+        change.info(cancelled="1")
+        change.pipe.execute()
+    except redis.exceptions.RedisError as error:
+        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 
 
 def live_assignments(repository: Repository) -> Iterable[Assignment]:

@@ -52,13 +52,16 @@ def test_counts_are_printed_even_when_there_is_nothing_to_do(store: redis.Redis)
     assert run.counts["samples"] == 2
 
 
-def test_a_failure_is_one_sentence_and_on_record(store: redis.Redis, sandbox: SandboxHandle) -> None:
+def test_a_failure_is_one_sentence_and_on_record(
+    store: redis.Redis, sandbox: SandboxHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
     sandbox.fault("github", "drop", times=0)
     with pytest.raises(CommandError, match=r"issues: .*GitHub"):
         poll("issues")
     run = PollerRun.objects.get()
     assert run.outcome == "failed"
     assert "GitHub" in run.error
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_maintenance_stops_pollers_unless_forced(store: redis.Redis) -> None:

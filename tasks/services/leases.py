@@ -144,9 +144,8 @@ def end(
         owed = owed_after(assignment, state, parked)
         Assignment.objects.filter(pk=assignment.pk).update(labels_due=owed)
         assignment.labels_due = owed
-        store_labels(
-            assignment.repository, assignment.number, changed_labels(current_labels(assignment), owed), now
-        )
+        labels = changed_labels(current_labels(assignment), owed)
+        store_labels(assignment.repository, assignment.number, labels, now)
         settle_fix_task(assignment, state)
         word = status_after(assignment, state, parked)
         event = make_event(
@@ -162,7 +161,7 @@ def end(
         )
         Event.objects.bulk_create([event])
     settle_review(assignment, state)
-    show_ended(assignment, word, now)
+    show_ended(assignment, word, labels, now)
     try_to_pay(assignment)
     return True
 
@@ -247,11 +246,11 @@ def settle_review(assignment: Assignment, state: AssignmentState) -> None:
         remember_review(assignment)
 
 
-def show_ended(assignment: Assignment, word: IssueStatus, now: datetime) -> None:
+def show_ended(assignment: Assignment, word: IssueStatus, labels: list[str], now: datetime) -> None:
     """Redis follows the row; while it is away nothing is lost, the rebuild writes it again."""
     try:
         change = Change(assignment, now)
-        record_ended(change, word)
+        record_ended(change, word, labels)
         if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
             change.pipe.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
         change.pipe.execute()

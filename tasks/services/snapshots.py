@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from django.conf import settings
@@ -25,6 +26,7 @@ from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels
+from tasks.state import show_cancelled
 
 GITHUB = "github"
 OWN_CHANGE_SECONDS = 60  # how long webhooks of our own change may be on their way
@@ -313,12 +315,13 @@ def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: See
     live = Assignment.objects.filter(
         repository=repository, number__in=numbers, state__in=LIVE_STATES, is_cancelled=False
     )
-    for assignment in live:
+    for assignment in live.select_related("repository"):
         if Assignment.objects.filter(pk=assignment.pk, state__in=LIVE_STATES, is_cancelled=False).update(
             is_cancelled=True
         ):
             _event(changes, repository, assignment.number, "cancelled", seen, reason="closed on GitHub")
             changes.events[-1].assignment = assignment
+            transaction.on_commit(partial(show_cancelled, assignment, seen.now))
 
 
 # Events

@@ -70,6 +70,8 @@ def test_the_endings(
     assert world.assignment(task["assignment_id"]).state == state
     assert world.labels(number) == labels
     assert world.status_of(number) == word
+    shown = world.store.hget(world.key(k.ISSUE_METADATA, number=number), "labels")
+    assert set(json.loads(str(shown))) == labels
     assert not world.store.sismember(world.key(k.ISSUES_PROCESSING), str(number))
     assert world.store.smembers(world.key(k.PROCESSES_ACTIVE)) == set()
     assert world.store.get(world.key(k.AGENT_CURRENT_TASK, agent="agent-1")) is None
@@ -223,6 +225,14 @@ def test_too_many_failures_park_the_issue_for_a_person(world: World) -> None:
     world.sync()
     assert world.given("agent-5")["issue_id"] == number
     assert world.issue(number).lost_attempts == 0
+
+
+def test_an_old_reason_does_not_stay_with_a_new_status(world: World, task: dict[str, Any]) -> None:
+    key = world.key(k.ISSUE_STATUS, number=task["issue_id"])
+    world.post(f"/assignments/{task['assignment_id']}/fail", {"reason": "no disk"})
+    assert world.store.hget(key, "reason") == "no disk"
+    world.given()
+    assert world.store.hgetall(key).keys() == {"status", "agent", "updatedAt"}
 
 
 def test_release_does_not_count_as_an_attempt(world: World) -> None:
