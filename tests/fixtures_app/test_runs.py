@@ -19,7 +19,7 @@ from fixtures.clients.football import FootballClient
 from fixtures.csv_sync import TableUnreadable, csv_needs_sync
 from fixtures.csv_table import parse_table
 from fixtures.lifecycle import JST
-from fixtures.models import CsvState, Event, FixtureSettings, FixtureStatus, Match, Report
+from fixtures.models import CsvState, Event, FixtureSettings, FixtureStatus, Match, MatchLease, Report
 from fixtures.reporting import Outside
 from fixtures.runs import run_fixtures
 from fixtures.status_manager import FixtureStatusManager
@@ -159,6 +159,25 @@ def test_a_run_that_died_is_noticed_and_made_good(epl: Outside, options: Options
     settle(epl, options)
     row = FixtureStatus.objects.get(pk=match.fixture_id)
     assert (row.status, row.attempts) == ("complete", 1)
+    assert not dead.mark_complete(match.fixture_id)
+
+
+def test_a_claim_that_ran_out_by_its_own_row_is_over(
+    epl: Outside, options: Options, clock: SharedClock
+) -> None:
+    discover(epl, options)
+    settle(epl, options)
+    clock.forward(hours=1)
+    due = Match.objects.filter(kickoff_at__gt=clock.now - dt.timedelta(hours=1)).order_by("kickoff_at")
+    match = due.exclude(report__isnull=False).first()
+    assert match is not None
+    dead = FixtureStatusManager(clock=clock)
+    assert dead.mark_processing(match.fixture_id, match.kickoff_at)
+    MatchLease.objects.filter(pk=match.fixture_id).update(expires_at=clock.now)
+    settle(epl, options)
+    row = FixtureStatus.objects.get(pk=match.fixture_id)
+    assert (row.status, row.attempts) == ("complete", 1)
+    assert csv_rows(epl)[match.fixture_id] == "complete"
     assert not dead.mark_complete(match.fixture_id)
 
 
