@@ -39,7 +39,6 @@ ANY_ROLE = "*"
 CHUNK = 500  # entries a script call: keeps every single call short for other readers
 SPARE_BYTES = 160  # room for a few more labels in a slot of open_issues
 CLAIM_MEMORY_SECONDS = 60
-CLOSED_STATE_SECONDS = 7 * 86400
 
 # The order inside a bucket as one number: fix first (1 bit), seconds since 2008 (30), issue number (15).
 EPOCH_2008 = 1_199_145_600

@@ -7,11 +7,12 @@ The rows of the database decide; these keys are for people and programs that wat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import redis
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from broker_project.lib import keyspace as k
@@ -269,7 +270,30 @@ def show_cancelled(assignment: Assignment, now: datetime) -> None:
         log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 
 
-def live_assignments(repository: Repository) -> Iterable[Assignment]:
+def show_statuses(repository: Repository, words: Mapping[int, IssueStatus], now: datetime) -> None:
+    """What people changed on GitHub. What an agent works on keeps its word until that ends."""
+    taken = set(live_assignments(repository).filter(number__in=list(words)).values_list("number", flat=True))
+    keys = keys_of(repository)
+    pipe = redis_client().pipeline(transaction=True)
+    for number, word in words.items():
+        if number in taken:
+            continue
+        shown = [keys.key(spec, number=number) for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA)]
+        pipe.hdel(shown[0], "reason")
+        pipe.hset(shown[0], mapping={"status": str(word), "updatedAt": now.isoformat()})
+        for key in shown:
+            if word is IssueStatus.COMPLETED:
+                pipe.expire(key, ENDED_STATE_SECONDS)
+            else:
+                pipe.persist(key)
+        publish_status(pipe, keys, repository, number, word, now)
+    try:
+        pipe.execute()
+    except redis.exceptions.RedisError as error:
+        log.warning("Redis is behind", repository=repository.full_name, error=str(error))
+
+
+def live_assignments(repository: Repository) -> QuerySet[Assignment]:
     return Assignment.objects.filter(repository=repository, state__in=LIVE_STATES).select_related(
         "agent", "repository"
     )
@@ -279,7 +303,7 @@ def restore_state(repository: Repository, now: datetime) -> int:
     """Write again what Redis may have forgotten of the work in hand."""
     keys = keys_of(repository)
     pipe = redis_client().pipeline(transaction=True)
-    live = list(live_assignments(repository).filter(state=AssignmentState.LIVE))  # type: ignore[attr-defined]
+    live = list(live_assignments(repository).filter(state=AssignmentState.LIVE))
     pipe.delete(keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE))
     for assignment in live:
         change = Change(assignment, now, pipe)

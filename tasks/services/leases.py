@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
+from broker_project.lib.locks import RELEASE
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact, redact_value
 from broker_project.lib.stores import redis_client
@@ -253,6 +254,9 @@ def show_ended(assignment: Assignment, word: IssueStatus, labels: list[str], now
         record_ended(change, word, labels)
         if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
             change.pipe.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
+        # Of an assignment that died half-way, or that went live while Redis was away.
+        lock = change.keys.key(k.ISSUE_LOCK, number=assignment.number)
+        change.pipe.eval(RELEASE, 1, lock, assignment.agent.name)
         change.pipe.execute()
         refresh_issues(assignment.repository, [assignment.number], now)
     except RedisError as error:

@@ -193,6 +193,7 @@ def _show(repository: Repository, number: int, now: datetime, word: IssueStatus 
         keys = keys_of(repository)
         pipe = redis_client().pipeline(transaction=True)
         mapping: dict[Any, Any] = {"status": str(word), "updatedAt": now.isoformat()}
+        pipe.hdel(keys.key(k.ISSUE_STATUS, number=number), "reason")
         pipe.hset(keys.key(k.ISSUE_STATUS, number=number), mapping=mapping)
         publish_status(pipe, keys, repository, number, word, now)
         pipe.execute()

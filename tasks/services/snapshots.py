@@ -26,7 +26,7 @@ from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels
-from tasks.state import show_cancelled
+from tasks.state import show_cancelled, show_statuses
 
 GITHUB = "github"
 OWN_CHANGE_SECONDS = 60  # how long webhooks of our own change may be on their way
@@ -91,6 +91,7 @@ class Changes:
     closed: int = 0
     changed: int = 0
     events: list[Event] = field(default_factory=list)
+    statuses: dict[int, IssueStatus] = field(default_factory=dict)  # that people changed on GitHub
 
     def add(self, other: Changes) -> None:
         self.numbers |= other.numbers
@@ -131,6 +132,8 @@ def apply_issues(repository: Repository, raws: Iterable[Json], seen: Seen) -> Ch
         if pulls:
             _apply_pull_rows(repository, pulls, seen, changes, is_complete=False)
         Event.objects.bulk_create(changes.events)
+        if changes.statuses:
+            transaction.on_commit(partial(show_statuses, repository, changes.statuses, seen.now))
     return changes
 
 
@@ -240,6 +243,7 @@ def close_vanished(repository: Repository, number: int, now: datetime, *, who: s
             )
             cancel_assignments(repository, [number], seen, changes)
             Event.objects.bulk_create(changes.events)
+            transaction.on_commit(partial(show_statuses, repository, {number: IssueStatus.COMPLETED}, now))
     return changes.numbers
 
 
@@ -330,6 +334,8 @@ def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: See
 def _note_issue(changes: Changes, repository: Repository, row: Issue | None, new: Issue, seen: Seen) -> None:
     before = status_of(row) if row else ""
     after = status_of(new)
+    if row is not None and before != after:
+        changes.statuses[new.number] = after
 
     def note(what: str) -> None:
         _event(changes, repository, new.number, what, seen, before, after)
@@ -377,7 +383,7 @@ def _note_pull(
     changes.changed += 1
 
 
-def status_of(issue: Issue) -> str:
+def status_of(issue: Issue) -> IssueStatus:
     if not issue.is_open:
         return IssueStatus.COMPLETED
     if PARKED in issue.labels:

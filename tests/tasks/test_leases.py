@@ -177,7 +177,10 @@ def test_an_assignment_that_died_half_way_is_undone(world: World) -> None:
     )
     world.github("POST", f"/issues/{number}/labels", {"labels": ["in-progress", "agent-1"]})
     world.sync()
+    lock = world.key(k.ISSUE_LOCK, number=number)
+    world.store.set(lock, "agent-1", ex=600)
     assert sweep()["half_assigned"] == 1
+    assert world.store.get(lock) is None, "the row decides, whatever Redis remembers"
     assert world.labels(number) == {"P0", "BACKENDCODER"}
     assert world.issue(number).lost_attempts == 0, "the agent never had it"
     assert world.given(request_id="r")["issue_id"] == number
@@ -250,6 +253,32 @@ def test_an_issue_closed_by_a_person_cancels_the_work(world: World, task: dict[s
     world.sync()
     answer = world.post(f"/assignments/{task['assignment_id']}/heartbeat")
     assert answer.json()["cancel"] is True
+
+
+def test_the_status_follows_what_people_do_on_github(world: World, task: dict[str, Any]) -> None:
+    number, key = task["issue_id"], world.key(k.ISSUE_STATUS, number=task["issue_id"])
+    world.github("POST", f"/issues/{number}/labels", {"labels": ["parked"]})
+    world.sync()
+    assert world.status_of(number) == "processing", "as long as an agent has it"
+    world.post(f"/assignments/{task['assignment_id']}/fail", {"reason": "no disk"})
+    with world.store.pubsub() as events:
+        events.subscribe(world.key(k.CHANNEL_EVENTS, type=k.ISSUE_STATUS_EVENTS))
+        assert events.get_message(timeout=5)
+        world.github("POST", f"/issues/{number}/labels", {"labels": ["needs-review"]})
+        world.github("DELETE", f"/issues/{number}/labels/parked")
+        world.sync()
+        assert world.status_of(number) == "needs-review"
+        assert world.store.hget(key, "reason") is None
+        world.github("PATCH", f"/issues/{number}", {"state": "closed"})
+        world.sync()
+        told = [json.loads(events.get_message(timeout=5)["data"]) for _ in range(2)]
+    assert [(event["issue"], event["status"]) for event in told] == [
+        (number, "needs-review"),
+        (number, "completed"),
+    ]
+    assert world.status_of(number) == "completed"
+    assert world.store.ttl(key) > 0, "what is closed is forgotten one day"
+    assert world.store.ttl(world.key(k.ISSUE_METADATA, number=number)) > 0
 
 
 # Reviews
