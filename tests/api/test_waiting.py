@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,12 +33,15 @@ def ask(server: BrokerServer, agent: str, timeout: float = 0, **more: Any) -> ht
 
 @pytest.fixture
 def idle(broker_server: BrokerServer) -> BrokerServer:
-    """A server with nothing on offer: every issue of the seed is closed."""
-    for issue in broker_server.sandbox.client.get(f"{CODE}/issues?per_page=100", headers=PERSON).json():
-        broker_server.sandbox.client.patch(
-            f"{CODE}/issues/{issue['number']}", json={"state": "closed"}, headers=PERSON
-        )
-    broker_server.poll("issues")
+    """A server with nothing on offer: every issue of the seed is closed, on GitHub and in the rows."""
+    state = broker_server.sandbox.state("github")
+    for issue in state["repositories"][0]["issues"]:
+        issue |= {"state": "closed", "closed_at": issue["updated_at"]}
+    broker_server.sandbox.load("github", state)
+    with sqlite3.connect(broker_server.var / "broker.sqlite3") as database:
+        database.execute("UPDATE tasks_issue SET is_open = 0")
+        database.execute("UPDATE tasks_pullrequest SET is_open = 0")
+    broker_server.redis.flushall()
     assert ask(broker_server, "agent-0").status_code == 204
     return broker_server
 
