@@ -27,7 +27,7 @@ from feeds.texts import SYSTEM_PROMPT, filled
 
 MILLION = Decimal(1_000_000)
 SHORTEST_SUMMARY = 5
-TOO_LONG_FACTOR = 3  # an answer of so many times the wanted length did not follow its instructions
+TOO_LONG_FACTOR = 10  # up to there it is shortened; beyond, the model did something else than it was asked
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
 FILES_BYTES = 50 * 2**20  # of one request, in all

@@ -204,7 +204,7 @@ SUMMARY = (
         "This is not JSON at all",
         SUMMARY.format(""),
         SUMMARY.format("The ministry published a report on telecommunications today."),
-        SUMMARY.format("長い要約です。" * 200),
+        SUMMARY.format("長い要約です。" * 400),
     ],
     ids=["no JSON", "empty", "English", "too long"],
 )
@@ -224,6 +224,17 @@ def test_a_short_summary_is_one_too(make_item: MakeItem, tools: Tools, sandbox: 
     summarise_item(item.pk, tools)
     assert state(item) == (3, 0, 0)
     assert "方針を公表した。" in Post.objects.get().text
+
+
+def test_a_long_summary_is_shortened_and_the_address_stays_whole(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    sandbox.load("gemini", {"next": [SUMMARY.format("長い要約です。" * 200)]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (3, 0, 0)
+    assert item.url in Post.objects.get().text
+    assert len(Post.objects.get().text) < 700
 
 
 def test_a_long_remark_does_not_cost_the_judgement(

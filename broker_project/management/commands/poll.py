@@ -35,6 +35,11 @@ class Command(BaseCommand):
         parser.add_argument("--debug", action="store_true", help="fixtures: leave the status table alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # The table looks into Redis for intervals that were changed there.
+        with ensure_redis():
+            self.poll(options)
+
+    def poll(self, options: dict[str, Any]) -> None:
         table = poller_table()
         if options["list"]:
             for spec in table.values():
@@ -55,8 +60,7 @@ class Command(BaseCommand):
             by="command line",
             report=lambda text: self.stderr.write(text),
         )
-        with ensure_redis():
-            result = run_poller(name, given)
+        result = run_poller(name, given)
         if result.outcome is PollerRun.Outcome.FAILED:
             raise CommandError(f"{name}: {result.message}")
         if result.message:
