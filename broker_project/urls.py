@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.templatetags.static import static
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from broker_project import health, views
 from tasks.api import api
@@ -17,6 +19,7 @@ urlpatterns = [
     path("request-task", views.alias("/api/v1/request-task")),
     path("tasks/fix", views.alias("/api/v1/tasks/fix")),
     path("webhooks/github", github_webhook, name="github-webhook"),
+    path("favicon.ico", RedirectView.as_view(url=static("broker/icon.svg"), permanent=True)),
     path("i18n/", include("django.conf.urls.i18n")),
     path("status/", include("broker_project.status.urls")),
     path("admin/", admin.site.urls),

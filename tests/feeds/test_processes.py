@@ -59,9 +59,10 @@ def test_killed_at_any_step_an_item_has_one_post_at_the_most(
         assert world.rows("SELECT count(*) FROM feeds_itemlease")[0][0] == number + 1, step
     sandbox.clear_faults()
     before = {step: posts_for(sandbox, url) for step, url in urls.items()}
-    assert before == {**dict.fromkeys(urls, 0), "before the post": 1, "after the post": 1}
+    # A worker killed while its call arrives may or may not have it carried out; both must end well.
+    assert before.pop("before the post") in (0, 1)
+    assert before == {**dict.fromkeys(before, 0), "after the post": 1}
 
-    # A signal sent before the post is carried out finds the call under way, so that post exists as well.
     world.rows("UPDATE feeds_itemlease SET expires_at = claimed_at")
     done = world.run("poll", "items", "--all")
     assert done.returncode == 0, done.stderr

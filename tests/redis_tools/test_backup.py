@@ -16,6 +16,9 @@ from broker_project.redis_tools.backup import restore_backup, write_backup
 from broker_project.redis_tools.backup_file import BadBackup, read_heading, read_keys
 from broker_project.redis_tools.scanning import raw_client
 
+# Which namespaces are ours is in the table of repositories.
+pytestmark = pytest.mark.django_db
+
 
 def fill(store: redis.Redis) -> None:
     store.set("poppo:issue:1", '{"title": "題"}')

@@ -12,6 +12,9 @@ import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+# Which namespaces are ours is in the table of repositories.
+pytestmark = pytest.mark.django_db
+
 
 def keys(*arguments: str) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()

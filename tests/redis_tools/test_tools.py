@@ -26,6 +26,9 @@ from broker_project.redis_tools.scanning import (
 from broker_project.redis_tools.usage import measure_usage
 from broker_project.redis_tools.values import view_key
 
+# Which namespaces are ours is in the table of repositories.
+pytestmark = pytest.mark.django_db
+
 FOREIGN = ["other:issue:1", "poppo2:temp:x", "popp", "issue:1", "temp:x", "xpoppo:temp:x"]
 
 
