@@ -53,9 +53,7 @@ class Environment:
         """A credential. It travels in a header, where a space or a line break has no place."""
         value = self.text(name)
         if any(not "!" <= character <= "~" for character in value):
-            raise ConfigError(
-                f"{name} must be plain letters, digits and signs without spaces."
-            )
+            raise ConfigError(f"{name} must be plain letters, digits and signs without spaces.")
         return value
 
     def is_set(self, name: str) -> bool:

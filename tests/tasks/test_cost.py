@@ -83,4 +83,14 @@ def test_an_assignment_costs_the_same_with_more_issues(world: World, number: int
     statements = [query["sql"].split()[0] for query in queries]
     counted = [word for word in statements if word in {"SELECT", "INSERT", "UPDATE"}]
     # The issue; the row; the row goes live; the issue's labels, read and written; the event. And a new agent: two.
-    assert counted == ["SELECT", "SELECT", "INSERT", "SELECT", "INSERT", "UPDATE", "SELECT", "UPDATE", "INSERT"]
+    assert counted == [
+        "SELECT",
+        "SELECT",
+        "INSERT",
+        "SELECT",
+        "INSERT",
+        "UPDATE",
+        "SELECT",
+        "UPDATE",
+        "INSERT",
+    ]
