@@ -108,6 +108,8 @@ def test_work_goes_to_the_agent_with_the_role(idle: BrokerServer, pool: ThreadPo
     webhook(idle, open_issue(idle, "P0", "FRONTENDCODER"))
     assert front["agent-f"].result().status_code == 200
     assert not backend["agent-b"].done()
+    idle.stop()
+    assert backend["agent-b"].result().status_code == 204
 
 
 def test_many_new_tasks_wake_as_many_agents(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
