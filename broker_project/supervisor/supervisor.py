@@ -95,8 +95,9 @@ class Supervisor:
     def run(self, log_in: str) -> None:
         """Until a signal comes. ``log_in`` is what the first page of text says about logging in."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # What was ignored when we were started (nohup, a shell's background job) stays ignored.
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            # nohup asks us to outlive a terminal. A shell ignores SIGINT for what it starts in the background, too;
+            # whoever sends that one all the same means it.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         record = sandbox_url_file(self.config.var)
         record.parent.mkdir(parents=True, exist_ok=True)
