@@ -14,12 +14,29 @@ from tests.support.server import BrokerServer, BrokerWorld, _broker_world, broke
 __all__ = ["_broker_world", "broker_server", "broker_world"]
 
 
+CODE = "/github/repos/broker-sandbox/demo"
+PERSON = {"Authorization": "token user:maintainer"}
+
+
 @pytest.fixture(scope="module")
-def server(_broker_world: BrokerWorld) -> Iterator[BrokerServer]:
+def shared_server(_broker_world: BrokerWorld) -> Iterator[BrokerServer]:
     """One server for a whole module, whatever the priority: the tests use agents of their own."""
     _broker_world.begin()
     yield _broker_world.start(BROKER_PRIORITY_GATE="assignable")
     _broker_world.end()
+
+
+@pytest.fixture
+def server(shared_server: BrokerServer) -> BrokerServer:
+    """The shared server with new work on offer: the test before may have done all there was."""
+    github = shared_server.sandbox.client
+    repository = github.get(CODE, headers=PERSON).json()
+    for _ in range(4):
+        data = {"title": "new work", "body": "## 成果物\n- x", "labels": ["P0", "BACKENDCODER"]}
+        issue = github.post(f"{CODE}/issues", json=data, headers=PERSON).json()
+        payload = {"action": "opened", "issue": issue, "repository": repository, "sender": issue["user"]}
+        assert shared_server.send_webhook("issues", payload, uuid.uuid4().hex).status_code == 202
+    return shared_server
 
 
 @pytest.fixture

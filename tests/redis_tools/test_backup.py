@@ -102,7 +102,9 @@ def spoilt(path: Path, change: str) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     heading = json.loads(lines[0])
     if change == "flipped":
-        lines[1] = lines[1].replace(b'"dump":"A', b'"dump":"B', 1)
+        start = lines[1].index(b'"dump":"') + len(b'"dump":"')
+        other = b"B" if lines[1][start : start + 1] == b"A" else b"A"
+        lines[1] = lines[1][:start] + other + lines[1][start + 1 :]
     elif change == "missing line":
         del lines[1]
     elif change == "cut off":
