@@ -349,7 +349,7 @@ def read_database(env: Environment, var: Path) -> dict[str, Any]:
 
 def sqlite(name: str) -> dict[str, Any]:
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "broker_project.lib.sqlite",
         "NAME": name,
         # Tests run on a file too: SQLite's shared memory has other rules for locks.
         "TEST": {"NAME": f"{name}.test"},

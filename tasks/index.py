@@ -275,28 +275,40 @@ class ClaimRequest:
 def claim_arguments(request: ClaimRequest, repositories: Sequence[Repository], now: datetime) -> list[Any]:
     """Number of keys, keys and arguments of ``claim.lua``."""
     own = keyspace()
-    names = [own.key(k.FLAG_MAINTENANCE), own.key(k.TEMP, name=f"claim:{request.token}")]
-    roles = request.roles or (ANY_ROLE,)
-    rest: list[Any] = [
+    return [
+        2,
+        own.key(k.FLAG_MAINTENANCE),
+        own.key(k.TEMP, name=f"claim:{request.token}"),
         now.timestamp(),
         request.agent,
-        k.ISSUE_LOCK_SECONDS,
-        settings.BROKER.priority_gate,
         int(request.is_first_check),
         "" if request.only_number is None else request.only_number,
-        CLAIM_MEMORY_SECONDS,
-        len(roles),
-        *roles,
+        "\n".join(request.roles or (ANY_ROLE,)),
+        _claim_names(repositories),
     ]
+
+
+# One argument for what is the same in every claim: thirteen names a repository would be put together, encoded
+# and sent anew by each of thousands of requests. Kept for the list at hand, which lives for some seconds.
+_names_kept: tuple[Sequence[Repository], Keyspace, str, str] | None = None
+
+
+def _claim_names(repositories: Sequence[Repository]) -> str:
+    global _names_kept
+    own, gate = keyspace(), str(settings.BROKER.priority_gate)
+    kept = _names_kept
+    if kept is not None and kept[0] is repositories and kept[1] is own and kept[2] == gate:
+        return kept[3]
+    lines = [gate, str(k.ISSUE_LOCK_SECONDS), str(CLAIM_MEMORY_SECONDS)]
+    whole = (k.INDEX_READY, k.INDEX_ENTRIES, k.INDEX_OPEN, k.INDEX_WAITING, k.INDEX_CLAIMED)
+    stems = (k.INDEX_OFFER, k.INDEX_FLOAT, k.ISSUE_LOCK, k.INDEX_WORKING, k.AGENT_CURRENT_TASK)
     for repository in repositories:
         keys = keys_of(repository)
-        specs = (k.INDEX_READY, k.INDEX_ENTRIES, k.INDEX_OPEN, k.INDEX_WAITING, k.INDEX_CLAIMED)
-        names += [keys.key(spec) for spec in specs]
-        names += [keys.key(k.QUEUE, priority=queue) for queue in QUEUES]
-        names.append(keys.key(k.INDEX_WORKING, label=request.agent))
-        rest += [keys.stem(spec) for spec in (k.INDEX_OFFER, k.INDEX_FLOAT, k.ISSUE_LOCK)]
-        rest.append(keys.key(k.AGENT_CURRENT_TASK, agent=request.agent))
-    return [len(names), *names, *rest]
+        lines += [keys.key(spec) for spec in whole]
+        lines += [keys.key(k.QUEUE, priority=queue) for queue in QUEUES]
+        lines += [keys.stem(spec) for spec in stems]
+    _names_kept = (repositories, own, gate, "\n".join(lines))
+    return _names_kept[3]
 
 
 def not_offered_reason(subject: Subject) -> str:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import redis.asyncio
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from django.utils import timezone
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -254,11 +254,14 @@ def claimable(looks: Sequence[Sequence[Any]], roles: Sequence[str]) -> dict[str,
 
 
 def _with_connections(call: Callable[..., T], *arguments: Any) -> T:
-    """Django closes what is too old or broken before and after, as it does around a request."""
+    """Django closes what is broken before and after, as it does around a request."""
     close_old_connections()
     try:
         return call(*arguments)
     finally:
+        if connection.vendor == "sqlite":
+            # Opening a file costs more than a query, and these threads stay. PostgreSQL's go back to their pool.
+            connection.close_at = None
         close_old_connections()
 
 

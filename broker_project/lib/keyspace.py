@@ -478,7 +478,7 @@ class Keyspace:
 
     def key(self, spec: KeySpec, **fields: str | int) -> str:
         """The full name. Raises :class:`BadKeyField` unless every placeholder gets a value it may hold."""
-        if set(fields) != set(spec.fields):
+        if tuple(fields) != spec.fields and set(fields) != set(spec.fields):
             raise BadKeyField(f"{spec.name} takes {', '.join(spec.fields) or 'no values'}")
         for name, value in fields.items():
             if isinstance(value, bool) or not field_expression(name).fullmatch(str(value)):

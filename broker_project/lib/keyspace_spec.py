@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 
 MEBIBYTE = 1024 * 1024
 
@@ -66,7 +66,7 @@ class KeySpec:
     def component(self) -> str:
         return re.split(r"[:{]", self.pattern, maxsplit=1)[0].rstrip("_")
 
-    @property
+    @cached_property
     def fields(self) -> tuple[str, ...]:
         return tuple(re.findall(r"{(\w+)}", self.pattern))
 

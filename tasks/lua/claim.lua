@@ -1,9 +1,9 @@
 -- Take the best fitting offer of all repositories off the index and lock it, in one step.
--- KEYS: 1 maintenance flag, 2 memory of this claim, then for each repository nine:
---       ready, entries, open, waiting, claimed, queue high, queue normal, queue low, issues this agent is labelled on
--- ARGV: 1 now (seconds), 2 agent, 3 lock seconds, 4 gate, 5 first check (0/1), 6 only this number ('' any),
---       7 memory seconds, 8 how many roles, the roles ('*' for any), then for each repository:
---       offer stem, float stem, lock stem, agent's current task key
+-- KEYS: 1 maintenance flag, 2 memory of this claim
+-- ARGV: 1 now (seconds), 2 agent, 3 first check (0/1), 4 only this number ('' any), 5 the roles, a line each ('*' for any),
+--       6 what is the same for every claim, a line each: gate, lock seconds, memory seconds, then for each repository
+--       ready, entries, open, waiting, claimed, queue high, queue normal, queue low,
+--       offer stem, float stem, lock stem, stem of the issues an agent is labelled on, stem of an agent's current task
 -- Returns {'maintenance', value} | {'unbuilt', repository} | {'finish', repository, number, …}
 --       | {'task', repository, number, entry} | {'none'}
 -- redis-py repeats a call whose answer was lost. The memory makes the second run return what the first one took.
@@ -18,21 +18,27 @@ end
 local known = redis.call('GET', KEYS[2])
 if known then return cjson.decode(known) end
 
-local role_count = tonumber(ARGV[8])
-local repositories = (#KEYS - 2) / 9
+local function lines(text)
+  local found = {}
+  for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end
+  return found
+end
+local roles, fixed = lines(ARGV[5]), lines(ARGV[6])
+local gate, lock_seconds, memory_seconds = fixed[1], fixed[2], fixed[3]
+local FIXED, PER_REPOSITORY = 3, 13
 local best = nil
 local repos = {}
-for r = 1, repositories do
-  local k, a = 2 + (r - 1) * 9, 8 + role_count + (r - 1) * 4
+for r = 1, (#fixed - FIXED) / PER_REPOSITORY do
+  local f = FIXED + (r - 1) * PER_REPOSITORY
   local repo = {
-    index = r, entries = KEYS[k + 2], open = KEYS[k + 3], waiting = KEYS[k + 4], claimed = KEYS[k + 5],
-    queues = {KEYS[k + 6], KEYS[k + 7], KEYS[k + 8]},
-    offer = ARGV[a + 1], float = ARGV[a + 2], lock = ARGV[a + 3],
+    index = r, entries = fixed[f + 2], open = fixed[f + 3], waiting = fixed[f + 4], claimed = fixed[f + 5],
+    queues = {fixed[f + 6], fixed[f + 7], fixed[f + 8]},
+    offer = fixed[f + 9], float = fixed[f + 10], lock = fixed[f + 11],
   }
-  if redis.call('EXISTS', KEYS[k + 1]) == 0 then return {'unbuilt', r} end
-  if ARGV[5] == '1' then
-    local mine = redis.call('SMEMBERS', KEYS[k + 9])
-    local current = redis.call('GET', ARGV[a + 4])
+  if redis.call('EXISTS', fixed[f + 1]) == 0 then return {'unbuilt', r} end
+  if ARGV[3] == '1' then
+    local mine = redis.call('SMEMBERS', fixed[f + 12] .. agent)
+    local current = redis.call('GET', fixed[f + 13] .. agent)
     if current then mine[#mine + 1] = current end
     if #mine > 0 then
       local answer = {'finish', r}
@@ -68,8 +74,7 @@ end
 -- Cursors over the sorted sets that this agent may draw from.
 local cursors = {}
 for _, repo in ipairs(repos) do
-  for i = 1, role_count do
-    local role = ARGV[8 + i]
+  for _, role in ipairs(roles) do
     cursors[#cursors + 1] = {repo = repo, key = repo.offer .. role, at = 0, floats = false}
     cursors[#cursors + 1] = {repo = repo, key = repo.float .. role, at = 0, floats = true}
   end
@@ -80,7 +85,7 @@ local function load(c)
 end
 for _, c in ipairs(cursors) do load(c) end
 
-if ARGV[4] ~= 'open' then
+if gate ~= 'open' then
   best = nil
   for _, c in ipairs(cursors) do
     if c.number and not c.floats then
@@ -103,8 +108,8 @@ for _ = 1, 1000 do
   end
   if chosen == nil then return {'none'} end
   local repo, number = chosen.repo, chosen.number
-  local fits = ARGV[6] == '' or ARGV[6] == number
-  if fits and redis.call('SET', repo.lock .. number, agent, 'NX', 'EX', ARGV[3]) then
+  local fits = ARGV[4] == '' or ARGV[4] == number
+  if fits and redis.call('SET', repo.lock .. number, agent, 'NX', 'EX', lock_seconds) then
     local text = redis.call('HGET', repo.entries, number)
     local e = cjson.decode(text)
     local stem = e.p < 0 and repo.float or repo.offer
@@ -113,7 +118,7 @@ for _ = 1, 1000 do
     for _, q in ipairs(repo.queues) do redis.call('ZREM', q, number) end
     redis.call('ZADD', repo.claimed, now, number)
     local answer = {'task', repo.index, number, text}
-    redis.call('SET', KEYS[2], cjson.encode(answer), 'EX', ARGV[7])
+    redis.call('SET', KEYS[2], cjson.encode(answer), 'EX', memory_seconds)
     return answer
   end
   -- Locked by somebody: it stays on offer, we look at the next.
