@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import jwt
-import requests
+import urllib3
 from django.conf import settings
 from github import Auth, Github, GithubException
 from github.Requester import Requester
@@ -47,6 +47,9 @@ from tasks.github_answers import (
     note_budget,
     parse_json,
 )
+from tasks.github_connection import use_shared_connections
+
+use_shared_connections()
 
 USER_AGENT = "broker"
 TIMEOUT_SECONDS = 15
@@ -298,19 +301,19 @@ class GitHubClient:
 
 @contextmanager
 def as_outside_errors() -> Iterator[None]:
-    """Whatever PyGithub and requests raise, as one error of the shared tree."""
+    """Whatever PyGithub and urllib3 raise, as one error of the shared tree."""
     try:
         yield
     except OutsideError:
         raise
-    except requests.exceptions.ConnectTimeout:
+    except urllib3.exceptions.NewConnectionError:  # refused, or a name without an address
+        raise Unreachable(SYSTEM, "no connection", may_have_happened=False) from None
+    except urllib3.exceptions.ConnectTimeoutError:
         raise TimedOut(SYSTEM, "no connection in time", may_have_happened=False) from None
-    except requests.exceptions.Timeout:
+    except urllib3.exceptions.TimeoutError:
         raise TimedOut(SYSTEM, "no answer in time") from None
-    except requests.exceptions.RequestException as error:
-        refused = "NewConnectionError" in str(error) or "NameResolutionError" in str(error)
-        sentence = "no connection" if refused else "the connection broke off"
-        raise Unreachable(SYSTEM, sentence, may_have_happened=not refused) from None
+    except urllib3.exceptions.HTTPError:
+        raise Unreachable(SYSTEM, "the connection broke off") from None
     except GithubException as error:
         # Only the fetching of an installation token comes this way.
         detail = error.data if isinstance(error.data, dict) else {}

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Q
 
 from tasks.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch
-from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, TaskType, priority_of
+from tasks.lifecycle import (
+    IN_PROGRESS,
+    LIVE_STATES,
+    NEEDS_REVIEW,
+    AssignmentState,
+    IssueFacts,
+    PullFacts,
+    TaskType,
+    priority_of,
+)
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 
 
@@ -39,14 +49,17 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     if numbers is not None:
         issues, taken = issues.filter(number__in=numbers), taken.filter(number__in=numbers)
         fixes = fixes.filter(pull_number__in=numbers)
-    at_work = set(taken.values_list("number", flat=True))
+    at_work = {
+        number: agent if state == AssignmentState.LIVE else ""
+        for number, state, agent in taken.values_list("number", "state", "agent__name")
+    }
     fixes_by_pull = {fix.pull_number: fix for fix in fixes}
     found = list(issues)
     pulls = open_pulls(repository, wants_pulls(found), fixes_by_pull.keys())
     by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
     for issue in found:
         if issue.number not in fixes_by_pull:
-            yield issue_subject(repository, issue, by_issue.get(issue.number), issue.number in at_work)
+            yield issue_subject(repository, issue, by_issue.get(issue.number), at_work.get(issue.number))
     yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
 
 
@@ -57,12 +70,12 @@ def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subj
     """
     if task_type is TaskType.FIX:
         return next(iter(subjects(repository, [number])), None)
-    issue = Issue.objects.filter(repository=repository, number=number, is_open=True).defer("raw").first()
+    issue = Issue.objects.filter(repository=repository, number=number, is_open=True).first()
     if issue is None:
         return None
     pulls = open_pulls(repository, wants_pulls([issue]), ())
     linked = [pull for pull in pulls.values() if number in pull.closes]
-    return issue_subject(repository, issue, linked[-1] if linked else None, is_taken=False)
+    return issue_subject(repository, issue, linked[-1] if linked else None, None)
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:
@@ -80,15 +93,30 @@ def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int])
     }
 
 
-def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None, is_taken: bool) -> Subject:
+def labels_at_work(labels: Iterable[str], agent: str) -> list[str]:
+    """An issue's labels while that agent has it: GitHub has our two, the row may not have heard of it yet."""
+    known = list(labels)
+    return known + [name for name in (IN_PROGRESS, agent) if name not in known]
+
+
+def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
+    """GitHub's JSON of an issue with these labels."""
+    known = {label["name"]: label for label in raw.get("labels", []) if isinstance(label, dict)}
+    return {**raw, "labels": [known.get(name, {"name": name}) for name in labels]}
+
+
+def issue_subject(
+    repository: Repository, issue: Issue, pull: PullRequest | None, taken_by: str | None
+) -> Subject:
+    """``taken_by``: the agent that has it, empty while that is being arranged, None if nobody has it."""
     plan = branch_of(issue, repository.default_branch)
     problem = issue.refused_reason or (plan.reason if isinstance(plan, BranchRefused) else "")
     facts = IssueFacts(
         number=issue.number,
         title=issue.title,
-        labels=tuple(issue.labels),
+        labels=tuple(labels_at_work(issue.labels, taken_by) if taken_by else issue.labels),
         updated_at=issue.updated_at,
-        is_taken=is_taken,
+        is_taken=taken_by is not None,
         has_deliverables=has_deliverables(issue.body),
         branch_problem=problem,
         pull=PullFacts(pull.number, pull.is_open, pull.fingerprint) if pull else None,
@@ -99,7 +127,10 @@ def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None
 
 
 def fix_subjects(
-    repository: Repository, fixes: dict[int, FixTask], pulls: dict[int, PullRequest], at_work: set[int]
+    repository: Repository,
+    fixes: dict[int, FixTask],
+    pulls: dict[int, PullRequest],
+    at_work: Collection[int],
 ) -> Iterable[Subject]:
     """Fix tasks take role and priority labels from their pull request, else from the issue that it closes."""
     closed_numbers = {number for n in fixes if n in pulls for number in pulls[n].closes}

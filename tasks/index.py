@@ -22,9 +22,17 @@ from broker_project.lib.keyspace import Keyspace
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
 from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import keyspace, redis_client
-from tasks.facts import Subject, subjects
-from tasks.lifecycle import IN_PROGRESS, NEEDS_REVIEW, NotOffered, Offer, TaskType, classify
-from tasks.models import FixTask, Issue, Repository
+from tasks.facts import Subject, labels_at_work, relabelled, subjects
+from tasks.lifecycle import (
+    IN_PROGRESS,
+    NEEDS_REVIEW,
+    AssignmentState,
+    NotOffered,
+    Offer,
+    TaskType,
+    classify,
+)
+from tasks.models import Assignment, FixTask, Issue, Repository
 
 log = get_logger(__name__)
 
@@ -143,6 +151,9 @@ def _refresh_chunk(repository: Repository, numbers: Sequence[int], now: datetime
             "number", "raw"
         )
     )
+    for number, subject in found.items():
+        if subject.facts.is_taken and number in raws:
+            raws[number] = relabelled(raws[number], subject.facts.labels)
     entries = [(number, make_entry(found[number]) if number in found else None) for number in numbers]
     pipe = redis_client().pipeline(transaction=True)
     pipe.eval(PUT, *put_arguments(keys, entries, now))
@@ -199,8 +210,13 @@ def write_open_issues(repository: Repository) -> None:
         .order_by("number")
         .values_list("number", "raw")
     )
+    live = Assignment.objects.filter(repository=repository, state=AssignmentState.LIVE)
+    agents = dict(live.values_list("number", "agent__name"))
     parts, slots, offset = [], {}, 1
     for number, raw in rows.iterator(chunk_size=1000):
+        if number in agents:
+            names = [label["name"] for label in raw.get("labels", [])]
+            raw = relabelled(raw, labels_at_work(names, agents[number]))
         text = short_form(raw).encode()
         length = len(text) + 1 + SPARE_BYTES
         parts.append((b" " if offset == 1 else b",") + text + b" " * SPARE_BYTES)

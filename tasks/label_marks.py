@@ -34,6 +34,11 @@ def mark_labels_changed(repository_id: int, number: int) -> None:
         log.warning("label change not marked", issue=number, error=str(error))
 
 
+def queue_label_mark(pipe: redis.client.Pipeline, repository_id: int, number: int) -> None:
+    """The same mark, among commands that go to Redis anyway."""
+    pipe.set(_key(repository_id, number), timezone.now().timestamp(), ex=MARK_SECONDS)
+
+
 def labels_changed_since(repository_id: int, numbers: Sequence[int], since: datetime) -> set[int]:
     """Those of the numbers that are marked with ``since`` or later."""
     if not numbers:

@@ -71,7 +71,4 @@ def revoke_token(agent: Agent, now: datetime) -> None:
 
 def agent_named(name: str) -> Agent:
     """The agent of that name, made on its first request where the API is open."""
-    agent = Agent.objects.filter(name=name).first()
-    if agent is None:
-        agent, _created = Agent.objects.get_or_create(name=name)
-    return agent
+    return Agent.objects.get_or_create(name=name)[0]

@@ -24,7 +24,7 @@ from broker_project.lib.redaction import redact
 from broker_project.lib.stores import redis_client
 from tasks.branches import BranchPlan
 from tasks.client import GitHubClient, client_for
-from tasks.facts import Subject, branch_of, subject_of
+from tasks.facts import Subject, branch_of, relabelled, subject_of
 from tasks.index import (
     PUT,
     keys_of,
@@ -34,11 +34,12 @@ from tasks.index import (
     refresh_issues,
     review_delay,
 )
+from tasks.label_marks import queue_label_mark
 from tasks.lifecycle import IN_PROGRESS, AssignmentState, NotOffered, TaskType, classify, role_for
 from tasks.models import Agent, Assignment, Event, FixTask, Issue, PullRequest, Repository
 from tasks.prompts import build_prompt
 from tasks.services.events import make_event
-from tasks.services.labels import labels_owed, pay_labels, store_labels
+from tasks.services.labels import labels_owed, pay_labels
 from tasks.state import Change, lease_expires_at, lease_seconds, record_assigned
 
 log = get_logger(__name__)
@@ -177,7 +178,11 @@ def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Sub
 
 
 def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime) -> Assigned | Skipped:
-    """The last step: the row goes live, Redis follows, the lock is released."""
+    """The last step: the row goes live, Redis follows, the lock is released.
+
+    The issue's row is left as GitHub last told it: that it is in progress follows from the live assignment, and the
+    next poll or webhook says so, too. Rewriting it here would cost two queries and fight with whoever syncs.
+    """
     labels = assignment.answer["labels"]
     answer = make_answer(assignment, subject, work, labels, now)
     assignment.started_at = assignment.last_heartbeat_at = now
@@ -192,7 +197,6 @@ def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime)
             answer=answer,
         )
         if went_live:
-            raw = store_labels(assignment.repository, assignment.number, labels, now)
             if subject.fix is not None:
                 FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.ASSIGNED)
             Event.objects.bulk_create([assigned_event(assignment, now)])
@@ -201,7 +205,7 @@ def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime)
         return Skipped("taken for lost while being assigned")
     assignment.state = AssignmentState.LIVE
     facts = replace(subject.facts, labels=tuple(labels), is_taken=True)
-    show_assigned(assignment, replace(subject, facts=facts), raw, now)
+    show_assigned(assignment, replace(subject, facts=facts), now)
     return Assigned(assignment, answer)
 
 
@@ -219,9 +223,7 @@ def assigned_event(assignment: Assignment, now: datetime) -> Event:
     )
 
 
-def show_assigned(
-    assignment: Assignment, subject: Subject, raw: dict[str, Any] | None, now: datetime
-) -> None:
+def show_assigned(assignment: Assignment, subject: Subject, now: datetime) -> None:
     """One MULTI: state, index, caches, lock.
 
     The row is live already, so a Redis that is away just now does not take the task from the agent: its next
@@ -232,9 +234,11 @@ def show_assigned(
     change = Change(assignment, now)
     record_assigned(change)
     change.pipe.eval(PUT, *put_arguments(keys, [(number, make_entry(subject))], now))
-    if raw is not None:
+    if subject.issue is not None and subject.fix is None:
+        raw = relabelled(subject.issue.raw, subject.facts.labels)
         change.pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
         queue_slots(change.pipe, keys, {number: raw})
+    queue_label_mark(change.pipe, repository.pk, number)
     change.pipe.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
     try:
         change.pipe.execute()

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tasks.client import GitHubClient
+from tasks.facts import relabelled
 from tasks.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, NEEDS_REVIEW, priority_of
 from tasks.models import Assignment, Issue, PullRequest, Repository
@@ -24,27 +25,22 @@ def changed_labels(labels: Iterable[str], owed: dict[str, Any]) -> list[str]:
     return kept + [label for label in owed["add"] if label not in kept]
 
 
-def store_labels(
-    repository: Repository, number: int, labels: list[str], now: datetime
-) -> dict[str, Any] | None:
-    """Write an issue's (or pull request's) labels as they now are or will be, and what follows from them.
-
-    Returns GitHub's JSON of the issue as it now is; None for a pull request.
-    """
+def store_labels(repository: Repository, number: int, labels: list[str], now: datetime) -> None:
+    """Write an issue's (or pull request's) labels as they now are or will be, and what follows from them."""
     mark_labels_changed(repository.pk, number)
     issue = (
         Issue.objects.filter(repository=repository, number=number).only("raw", "review_detected_at").first()
     )
     if issue is None:
         PullRequest.objects.filter(repository=repository, number=number).update(labels=labels)
-        return None
-    known = {label["name"]: label for label in issue.raw.get("labels", []) if isinstance(label, dict)}
-    raw = {**issue.raw, "labels": [known.get(name, {"name": name}) for name in labels]}
+        return
     detected_at = (issue.review_detected_at or now) if NEEDS_REVIEW in labels else None
     Issue.objects.filter(pk=issue.pk).update(
-        labels=labels, raw=raw, priority=priority_of(labels), review_detected_at=detected_at
+        labels=labels,
+        raw=relabelled(issue.raw, labels),
+        priority=priority_of(labels),
+        review_detected_at=detected_at,
     )
-    return raw
 
 
 def pay_labels(client: GitHubClient, assignment: Assignment) -> None:

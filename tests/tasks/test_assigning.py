@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from django.db import connections
 from django.test import Client
+from django.utils import timezone
 
 from broker_project.lib import keyspace as k
+from tasks.index import rebuild
 from tasks.models import Assignment, Event
 from tests.tasks.world import World
 
@@ -301,3 +303,29 @@ def test_roles_asked_for_narrow_the_choice(world: World) -> None:
     world.sync()
     assert world.given(roles=["FRONTENDCODER"])["issue_id"] == front
     assert world.ask("agent-2", roles=["UIUX"]).status_code == 204
+
+
+def test_what_an_agent_has_shows_both_labels_before_any_poll_and_after_redis_forgot(world: World) -> None:
+    number = world.open_issue("P0", "BACKENDCODER")
+    other = world.open_issue("P0", "BACKENDCODER")
+    world.sync()
+    assert world.given("agent-1")["issue_id"] == number
+
+    def shown() -> tuple[set[str], dict[int, set[str]]]:
+        one = json.loads(world.store.get(world.key(k.ISSUE, number=number)) or "{}")
+        every = json.loads(world.store.get(world.key(k.OPEN_ISSUES)) or "[]")
+        return {label["name"] for label in one["labels"]}, {
+            row["number"]: {label["name"] for label in row["labels"]} for row in every
+        }
+
+    expected = {"P0", "BACKENDCODER", "in-progress", "agent-1"}
+    for _ in range(2):
+        single, listed = shown()
+        assert single == listed[number] == expected
+        assert listed[other] == {"P0", "BACKENDCODER"}
+        world.store.flushall()
+        rebuild(world.repository, timezone.now())
+    # The labels came back with the index, so the agent's next request still ends what it has.
+    assert world.given("agent-1")["issue_id"] == other
+    assert world.labels(number) == {"P0", "BACKENDCODER", "needs-review"}
+    assert world.issue(number).labels == ["P0", "BACKENDCODER", "needs-review"]

@@ -9,8 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tasks.directory import directory
 from tasks.index import rebuild
-from tasks.models import Issue
+from tasks.models import Agent, Issue
 from tests.tasks.world import BODY, World
 
 
@@ -34,14 +35,26 @@ def fill(world: World, number: int, *labels: str) -> None:
     rebuild(world.repository, now)
 
 
+def statements_of(call: Any) -> list[str]:
+    """The first words of what one successful call asks the database; transactions apart."""
+    with CaptureQueriesContext(connection) as queries:
+        assert call()
+    words = [query["sql"].split()[0] for query in queries]
+    return [word for word in words if word in {"SELECT", "INSERT", "UPDATE", "DELETE"}]
+
+
 def redis_cost(world: World, call: Any) -> tuple[int, dict[str, int]]:
     """Round trips, and commands by name, of one call on warm caches."""
+    call()
+    return redis_cost_once(world, call)
+
+
+def redis_cost_once(world: World, call: Any) -> tuple[int, dict[str, int]]:
 
     def calls() -> dict[str, int]:
         stats: dict[str, dict[str, int]] = world.store.info("commandstats")
         return {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
 
-    call()
     before, reads = calls(), int(world.store.info("stats")["total_reads_processed"])
     call()
     # Two readings of ours lie in between: the second "commandstats" and this one.
@@ -75,22 +88,33 @@ def test_an_empty_request_asks_the_database_nothing(world: World) -> None:
 @pytest.mark.parametrize("number", [5, 500])
 def test_an_assignment_costs_the_same_with_more_issues(world: World, number: int) -> None:
     fill(world, number, "P1", "UIUX")
-    first, second = (world.open_issue("P0", "BACKENDCODER") for _ in range(2))
+    first, second, third = (world.open_issue("P0", "BACKENDCODER") for _ in range(3))
     world.sync()
     assert world.given("agent-1")["issue_id"] == first
-    with CaptureQueriesContext(connection) as queries:
-        assert world.given("agent-2")["issue_id"] == second
-    statements = [query["sql"].split()[0] for query in queries]
-    counted = [word for word in statements if word in {"SELECT", "INSERT", "UPDATE"}]
-    # The issue; the row; the row goes live; the issue's labels, read and written; the event. And a new agent: two.
-    assert counted == [
-        "SELECT",
+    # The issue; the row; the row goes live; the event. For an agent never seen before its own row as well.
+    statements = ["SELECT", "INSERT", "UPDATE", "INSERT"]
+    assert statements_of(lambda: world.given("agent-2")["issue_id"] == second) == [
         "SELECT",
         "INSERT",
+        *statements,
+    ]
+    Agent.objects.create(name="agent-3")
+    directory.forget()
+    directory.refresh()
+    trips, commands = redis_cost_once(world, lambda: world.given("agent-3")["issue_id"] == third)
+    assert trips <= 3, commands
+
+
+def test_a_known_agent_is_assigned_with_four_queries(world: World) -> None:
+    first, second = (world.open_issue("P0", "BACKENDCODER") for _ in range(2))
+    world.sync()
+    Agent.objects.create(name="agent-2")
+    assert world.given("agent-1")["issue_id"] == first
+    directory.forget()
+    directory.refresh()
+    assert statements_of(lambda: world.given("agent-2")["issue_id"] == second) == [
         "SELECT",
         "INSERT",
-        "UPDATE",
-        "SELECT",
         "UPDATE",
         "INSERT",
     ]

@@ -36,30 +36,30 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _start_transaction_under_autocommit(self) -> None:
         lock = _turn.lock
-        # A connection that is shut down in mid-transaction gives its turn back; nobody else waits longer than for SQLite.
+        # No longer than for SQLite's own lock.
         if not lock.acquire(timeout=float(self.settings_dict["OPTIONS"].get("timeout", 5))):
             raise OperationalError("database is locked")
         self._held = lock
         try:
-            super()._start_transaction_under_autocommit()
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]
         except BaseException:
             self._give_turn_back()
             raise
 
     def _commit(self) -> Any:
-        done = super()._commit()
+        done = super()._commit()  # type: ignore[misc]
         self._give_turn_back()  # after a failed commit the rollback does it
         return done
 
     def _rollback(self) -> Any:
         try:
-            return super()._rollback()
+            return super()._rollback()  # type: ignore[misc]
         finally:
             self._give_turn_back()
 
     def _close(self) -> Any:
         try:
-            return super()._close()
+            return super()._close()  # type: ignore[misc]
         finally:
             self._give_turn_back()
 
