@@ -31,7 +31,7 @@ return head
 
 class Bare:
     def __init__(self) -> None:
-        url = os.environ["BENCH_REDIS_URL"]
+        url = os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0")
         self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, decode_responses=True)
         self.listener: asyncio.Task[None] | None = None
         self.url = url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -32,17 +32,27 @@ QUERIES_PATH = "/-/bench/queries"  # of bench.counted, which cannot be imported 
 class Field:
     """An installation with so many open issues, some of them on offer to ``ROLE``."""
 
-    def __init__(self, scene: Scene, github: Server, scale: Scale, issues: int) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        github: Server,
+        issues: int,
+        offered: int,
+        *,
+        agents: int = AGENTS,
+        minutes_apart: float = 1.0,
+    ) -> None:
         self.scene = scene
         self.github = github
         self.issues = issues
         self.stores: Stores = scene.stores(f"issues-{issues}", github.url)
         self.worker: Talker = scene.worker(self.stores)
-        self.worker.ask("fill_issues", first=1, count=issues - scale.offered, labels=OTHERS)
-        self.worker.ask("fill_issues", first=FIRST_NEW_ISSUE, count=scale.offered, labels=OFFERED)
-        self.worker.ask("fill_agents", prefix="agent-", count=AGENTS, minutes_apart=1)
+        self.worker.ask("fill_issues", first=1, count=issues - offered, labels=OTHERS)
+        self.worker.ask("fill_issues", first=FIRST_NEW_ISSUE, count=offered, labels=OFFERED)
+        self.worker.ask("fill_agents", prefix="agent-", count=agents, minutes_apart=minutes_apart)
         self.built: dict[str, Any] = self.worker.ask("build")
-        self._next_issue = FIRST_NEW_ISSUE + scale.offered
+        self.known_agents = agents
+        self._next_issue = FIRST_NEW_ISSUE + offered
         self._agents = count(0)
 
     @cached_property
@@ -59,14 +69,26 @@ class Field:
     def agents(self, number: int) -> list[str]:
         """Names that have not asked for anything yet, known to the database."""
         taken = [next(self._agents) for _ in range(number)]
-        if taken and taken[-1] >= AGENTS:
+        if taken and taken[-1] >= self.known_agents:
             raise BenchFailed("there are no agents left")
         return [f"agent-{n:05}" for n in taken]
 
     def replace(self, gone: list[int]) -> None:
         """As many new issues on offer as were handed out; the number of open ones stays."""
-        self.worker.ask("replace_issues", gone=gone, first=self._next_issue, count=len(gone), labels=OFFERED)
-        self._next_issue += len(gone)
+        self.offer(len(gone), gone)
+
+    def offer(self, number: int, gone: Sequence[int] = ()) -> int:
+        """New issues on offer; how many were."""
+        first = self.next_numbers(number)
+        offered: int = self.worker.ask(
+            "replace_issues", gone=list(gone), first=first, count=number, labels=OFFERED
+        )
+        return offered
+
+    def next_numbers(self, number: int) -> int:
+        """The first of so many issue numbers that nobody has used yet."""
+        self._next_issue += number
+        return self._next_issue - number
 
 
 @dataclass
@@ -98,7 +120,7 @@ class Stage:
 
     def _field(self, issues: int) -> Field:
         self.say(f"filling {issues:,} open issues")
-        return Field(self.scene, self.github, self.scale, issues)
+        return Field(self.scene, self.github, issues, self.scale.offered)
 
     def round(self, server: Server, field: Field, **given: Any) -> tuple[Round, Any]:
         return measured_round(self.load, server, field.others(), **given)

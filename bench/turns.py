@@ -1,7 +1,8 @@
 """A proxy before Redis that counts round trips. Only for counting: nothing is timed through it.
 
 A round trip is a burst of a client after an answer. Redis' own counter of reads is no measure: a pipeline of ten
-kilobytes may be two reads, and is one round trip.
+kilobytes may be two reads, and is one round trip. So the proxy looks into the stream: what goes on inside a command
+or between MULTI and EXEC goes on in the same burst.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import selectors
 import socket
 import threading
+
+import hiredis
 
 CHUNK = 1 << 16
 
@@ -21,7 +24,24 @@ class Side:
         self.own = own
         self.is_client = is_client
         self.other: Side | None = None
-        self.is_asking = False  # of the client's half: the server has not answered since
+        # Of the client's half:
+        self.is_asking = False  # the server has not answered since
+        self.is_in_multi = False
+        self.reader = hiredis.Reader()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what comes next belongs to a burst that is not over."""
+        return self.is_asking or self.is_in_multi or bool(self.reader.has_data())
+
+    def look_into(self, data: bytes) -> None:
+        self.reader.feed(data)
+        while (command := self.reader.gets()) is not False:
+            word = bytes(command[0]).upper() if isinstance(command, list) and command else b""
+            if word == b"MULTI":
+                self.is_in_multi = True
+            elif word in (b"EXEC", b"DISCARD"):
+                self.is_in_multi = False
 
 
 class TurnCounter(threading.Thread):
@@ -83,6 +103,8 @@ class TurnCounter(threading.Thread):
                 one.own.close()
             return
         client = side if side.is_client else side.other
-        if side.is_client and not client.is_asking:
-            self.turns += 1
+        if side.is_client:
+            if not client.goes_on:
+                self.turns += 1
+            client.look_into(data)
         client.is_asking = side.is_client
