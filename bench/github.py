@@ -24,7 +24,9 @@ BUDGET = [
     (b"x-ratelimit-remaining", b"4999"),
     (b"x-ratelimit-reset", b"4102444800"),
 ]
-BODY = "## 成果物\n- a small change, with its test\n\n## 詳細\n" + "Some lines of what is wanted. " * 12 + "\n"
+BODY = (
+    "## 成果物\n- a small change, with its test\n\n## 詳細\n" + "Some lines of what is wanted. " * 12 + "\n"
+)
 
 
 def issue_json(number: int, labels: list[str], updated_at: str) -> dict[str, Any]:

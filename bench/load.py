@@ -190,9 +190,7 @@ class Generator:
 
         for start in range(0, len(requests), CONNECT_AT_ONCE):
             part = requests[start : start + CONNECT_AT_ONCE]
-            for connection, wanted in zip(
-                await self._open(port, len(part), on_answer), part, strict=True
-            ):
+            for connection, wanted in zip(await self._open(port, len(part), on_answer), part, strict=True):
                 connection.name = str(wanted["body"].get("agent_id", ""))
                 connection.send(as_bytes(wanted))
                 self.held.append(connection)

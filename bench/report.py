@@ -49,7 +49,15 @@ def tables_of(conditions: dict[str, Any], results: Sequence[Result]) -> str:
         for timing in result.timings
     ]
     if timings:
-        head = ("timings (medians of rounds)", "per s", "p50 ms", "p95 ms", "p99 ms", "CPU µs", "cores in use")
+        head = (
+            "timings (medians of rounds)",
+            "per s",
+            "p50 ms",
+            "p95 ms",
+            "p99 ms",
+            "CPU µs",
+            "cores in use",
+        )
         parts.append(table(head, timings, frozenset({1, 2, 3, 4, 5})))
     figures = [
         [figure.name, shown(figure.value), figure.unit, figure.note]

@@ -19,6 +19,7 @@ class Scale:
     heartbeat_leases: int
     heartbeat_window_seconds: float
     waiting_agents: int
+    settle_seconds: float
     idle_seconds: float
     wakes: int
     herd: int
@@ -46,6 +47,7 @@ FULL = Scale(
     heartbeat_leases=40,
     heartbeat_window_seconds=63.0,
     waiting_agents=5_000,
+    settle_seconds=1.5,
     idle_seconds=10.0,
     wakes=100,
     herd=5_000,
@@ -73,6 +75,7 @@ QUICK = Scale(
     heartbeat_leases=10,
     heartbeat_window_seconds=3.0,
     waiting_agents=1_000,
+    settle_seconds=0.6,
     idle_seconds=3.0,
     wakes=15,
     herd=100,

@@ -35,7 +35,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 6.0
 ANSWER_SECONDS = 540.0
 NAMESPACE = "bench"
-WEBHOOK_SECRET = "webhook-secret-of-the-bench"  # noqa: S105
+WEBHOOK_SECRET = "webhook-secret-of-the-bench"
 REPOSITORY = "bench/issues"
 WANTED_FILES = 16_384
 
@@ -47,9 +47,7 @@ class BenchFailed(Exception):
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment of a stranger's shell, and what is asked for."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(OURS) and name not in STORES
+        name: value for name, value in os.environ.items() if not name.startswith(OURS) and name not in STORES
     }
     return {**kept, "BROKER_ENV_FILE": "", "PYTHONUNBUFFERED": "1", **more}
 
@@ -185,7 +183,7 @@ class Stores:
             BROKER_AGENT_AUTH="open",
             BROKER_LOG_LEVEL="WARNING",
             GITHUB_REPOSITORY=REPOSITORY,
-            GITHUB_TOKEN="bench-token-of-no-worth",  # noqa: S106
+            GITHUB_TOKEN="bench-token-of-no-worth",
             GITHUB_API_URL=github_url,
             GITHUB_WEBHOOK_SECRET=WEBHOOK_SECRET,
         )
@@ -329,7 +327,9 @@ class Scene:
         return self.talker("bench.load")
 
 
-def measured_round(load: Talker, server: Server, others: Mapping[str, Program], **given: Any) -> tuple[Round, Any]:
+def measured_round(
+    load: Talker, server: Server, others: Mapping[str, Program], **given: Any
+) -> tuple[Round, Any]:
     """One round of load, with the CPU time that each process spent on it, and the generator's own answer."""
     programs = {"server": server, "load": load, **others}
     before = {name: program.cpu_seconds for name, program in programs.items()}

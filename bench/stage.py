@@ -191,7 +191,9 @@ def expect(statuses: dict[str, int], wanted: str, what: str) -> None:
         raise BenchFailed(f"{what}: answers {statuses}, not only {wanted}")
 
 
-def ask_for(agents: list[str], role: str, timeout: float = 0, path: str = REQUEST_TASK) -> list[dict[str, Any]]:
+def ask_for(
+    agents: list[str], role: str, timeout: float = 0, path: str = REQUEST_TASK
+) -> list[dict[str, Any]]:
     return [
         {"path": path, "body": {"agent_id": agent, "timeout": timeout, "roles": [role]}} for agent in agents
     ]

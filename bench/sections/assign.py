@@ -73,12 +73,12 @@ def run(stage: Stage) -> Result:
         hand_out(field, field.agents(CONNECTIONS), CONNECTIONS)
     rounds: dict[str, list[Round]] = {name: [] for name in contenders}
     for number, name in in_turn(scale.rounds, list(contenders)):
-        stage.say(f"assignments: round {number + 1} of {scale.rounds}, {name}")
+        stage.say(f"round {number + 1} of {scale.rounds}, {name}")
         rounds[name].append(contenders[name]())
     timings = {name: summarise(name, found) for name, found in rounds.items()}
     result.timings = list(timings.values())
     judge(result, timings, few_name, many_name)
-    stage.say("assignments: counting")
+    stage.say("counting")
     count_assignments(result, stage, few)
     return result
 

@@ -27,7 +27,7 @@ def insert(result: Result, stage: Stage, worker: Talker) -> None:
     count = stage.scale.feed_items
     rounds: dict[str, list[Round]] = {PRODUCT: [], RAW_ITEMS: [], RAW_ALL: []}
     for number, name in in_turn(stage.scale.feed_rounds, list(rounds)):
-        stage.say(f"feeds: {count:,} items, round {number + 1} of {stage.scale.feed_rounds}, {name}")
+        stage.say(f"{count:,} items, round {number + 1} of {stage.scale.feed_rounds}, {name}")
         if name == PRODUCT:
             found = worker.ask("insert_product", first=0, count=count)
         else:
@@ -52,36 +52,50 @@ def insert(result: Result, stage: Stage, worker: Talker) -> None:
 def claim(result: Result, stage: Stage, few: Talker, many: Talker) -> None:
     sizes = {stage.scale.feed_rows_few: few, stage.scale.feed_rows_many: many}
     for size, worker in sizes.items():
-        stage.say(f"feeds: filling {size:,} items")
+        stage.say(f"filling {size:,} items")
         worker.ask("fill_items", count=size)
     part = max(5, stage.scale.feed_claims // stage.scale.feed_rounds)
-    worst: float = 0
+    worst, worst_by_clock = 0.0, 0.0
     asked: dict[int, int] = {}
     for kind in ("pending", "screening"):
         times: dict[int, list[float]] = {size: [] for size in sizes}
-        for size, worker in sizes.items():  # warm up: prepared statements, pages of the file
+        cpu: dict[int, list[float]] = {size: [] for size in sizes}
+        for worker in sizes.values():  # warm up: prepared statements, pages of the file
             worker.ask("claim_items", count=3, pending=kind == "pending")
         for number, name in in_turn(stage.scale.feed_rounds, [str(size) for size in sizes]):
-            stage.say(f"feeds: claiming, {kind}, round {number + 1} of {stage.scale.feed_rounds}")
+            stage.say(f"claiming, {kind}, round {number + 1} of {stage.scale.feed_rounds}")
             found: dict[str, Any] = sizes[int(name)].ask("claim_items", count=part, pending=kind == "pending")
             times[int(name)] += found["times_ms"]
+            cpu[int(name)] += found["cpu_ms"]
             asked[int(name)] = found["queries"]
         for size, spent in times.items():
             result.figure(
                 f"claim, {kind}, {size:,} items",
                 median(spent),
                 "ms",
-                f"p95 {percentile(spent, 0.95):.2f}; {asked[size]} queries",
+                f"p95 {percentile(spent, 0.95):.2f}; CPU {median(cpu[size]):.2f}; {asked[size]} queries",
             )
-        small, large = (median(times[size]) for size in sizes)
-        worst = max(worst, large / small)
+        small, large = sizes
+        worst = max(worst, median(cpu[large]) / median(cpu[small]))
+        worst_by_clock = max(worst_by_clock, median(times[large]) / median(times[small]))
     names = [f"{size:,}" for size in sizes]
-    result.at_most(f"feeds: claiming with {names[1]} rows against {names[0]}", worst, 1.2, unit="×")
+    result.at_most(
+        f"feeds: CPU of a claim with {names[1]} rows against {names[0]}",
+        worst,
+        1.2,
+        unit="×",
+        note=f"by the clock {worst_by_clock:.2f}×",
+    )
     counts = list(asked.values())
     result.at_most("feeds: queries that more rows add to a claim", counts[1] - counts[0], 0)
     plans: list[str] = many.ask("claim_plans")
     result.details["plans"] = plans
-    scans = [step for step in plans if step.startswith("SCAN") or "TEMP B-TREE" in step]
+    scans = [step for step in plans if is_whole_table(step)]
     result.at_most(
         "feeds: whole tables read or sorted to find an item", len(scans), 0, note="; ".join(scans)[:120]
     )
+
+
+def is_whole_table(step: str) -> bool:
+    """Whether a step of a plan grows with the items. There are few feeds, and always will be."""
+    return "TEMP B-TREE" in step or (step.startswith("SCAN") and "feeds_feed " not in f"{step} ")

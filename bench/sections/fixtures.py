@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.figures import Result
-from bench.scene import BenchFailed
+from bench.scene import BenchFailed, Talker
 from bench.stage import Stage
 from sandbox.launcher import SandboxHandle, start_sandbox
 
@@ -18,27 +18,26 @@ def run(stage: Stage) -> Result:
     result = Result("fixtures")
     with start_sandbox(seed=False) as sandbox:
         sandbox.load("football", PLENTY)
+        worker = stage.scene.worker(
+            stage.scene.stores("matches"),
+            BROKER_SANDBOX_URL=sandbox.base_url,
+            GCS_BUCKET="guides",
+            STORAGE_EMULATOR_HOST=f"{sandbox.base_url}/gcs",
+            FIXTURE_BEFORE_MINUTES=DAYS,
+            FIXTURE_AFTER_MINUTES=DAYS,
+            FIXTURE_CATCH_UP_MINUTES=DAYS,
+        )
         for number in stage.scale.matches:
-            stage.say(f"fixtures: a run of {number} matches")
-            run_of(result, stage, sandbox, number)
+            stage.say(f"a run of {number} matches")
+            run_of(result, worker, sandbox, number)
+        worker.stop()
     return result
 
 
-def run_of(result: Result, stage: Stage, sandbox: SandboxHandle, number: int) -> None:
-    stores = stage.scene.stores(f"matches-{number}")
-    worker = stage.scene.worker(
-        stores,
-        BROKER_SANDBOX_URL=sandbox.base_url,
-        GCS_BUCKET=f"guides-{number}",
-        STORAGE_EMULATOR_HOST=f"{sandbox.base_url}/gcs",
-        FIXTURE_BEFORE_MINUTES=DAYS,
-        FIXTURE_AFTER_MINUTES=DAYS,
-        FIXTURE_CATCH_UP_MINUTES=DAYS,
-    )
+def run_of(result: Result, worker: Talker, sandbox: SandboxHandle, number: int) -> None:
     sandbox.clear_calls()
     found = worker.ask("run_matches", count=number)
     calls = sandbox.calls("gcs")
-    worker.stop()
     if found["reports"] != number:
         raise BenchFailed(f"{found['reports']} guides instead of {number}: {found['counts']}")
     methods = Counter(call["method"] for call in calls)

@@ -31,7 +31,7 @@ def run(stage: Stage) -> Result:
     paths = [f"/api/v1/assignments/{task['assignment_id']}/heartbeat" for task in leases]
     requests = [{"path": path, "body": {"progress": "still at it"}} for path in paths]
 
-    stage.say("heartbeats: counting")
+    stage.say("counting")
 
     def beat(path: str) -> Any:
         def operation(counted: Server) -> None:
@@ -54,7 +54,7 @@ def run(stage: Stage) -> Result:
 
     rounds: list[Round] = []
     for number in range(scale.rounds):
-        stage.say(f"heartbeats: round {number + 1} of {scale.rounds}")
+        stage.say(f"round {number + 1} of {scale.rounds}")
         one, answer = stage.round(
             few.product, few, requests=requests, connections=scale.connections, seconds=scale.round_seconds
         )
@@ -89,7 +89,7 @@ def count_writes(stage: Stage, server: Server, paths: list[str]) -> tuple[float,
     started = time.monotonic()
     requests = [{"path": path, "body": {}} for path in paths]
     while (gone := time.monotonic() - started) < stage.scale.heartbeat_window_seconds:
-        stage.say(f"heartbeats: {gone:.0f} of {stage.scale.heartbeat_window_seconds:.0f} s")
+        stage.say(f"{gone:.0f} of {stage.scale.heartbeat_window_seconds:.0f} s")
         answer = stage.load.ask(
             "run", port=server.port, requests=requests, connections=2, count=len(requests)
         )

@@ -33,7 +33,7 @@ def run(stage: Stage) -> Result:
         return result
     found = []
     for items, assignments in zip(stage.scale.page_items, stage.scale.page_assignments, strict=True):
-        stage.say(f"pages: {items:,} items")
+        stage.say(f"{items:,} items")
         file = stage.scene.folder / f"pages-{items}.json"
         stage.scene.program(
             "-m",

@@ -23,7 +23,7 @@ def run(stage: Stage) -> Result:
     port = stores.stores.redis_port
 
     def watched(what: str, work: Callable[[], Any]) -> dict[str, Any]:
-        stage.say(f"refresh: {what}")
+        stage.say(f"{what}")
         reader.ask("start", port=port, key=READ_KEY)
         started = time.monotonic()
         answer = work()
@@ -45,14 +45,18 @@ def run(stage: Stage) -> Result:
 
     watched("nothing", lambda: time.sleep(QUIET_SECONDS))
     list_issues("2026-02-01T00:00:00Z")
-    first = watched(f"the first sync of {number:,} issues", lambda: stores.worker.ask("sync", force_full=True))
+    first = watched(
+        f"the first sync of {number:,} issues", lambda: stores.worker.ask("sync", force_full=True)
+    )
     list_issues("2026-02-02T00:00:00Z")
     changed = watched(
         f"a sync with all {number:,} changed", lambda: stores.worker.ask("sync", force_full=True)
     )
     built = watched(f"a rebuild of {number:,}", lambda: stores.worker.ask("build"))
     for what, found in (("first sync", first), ("sync, all changed", changed), ("rebuild", built)):
-        result.at_most(f"cache refresh: a reader's longest wait, {what}", found["longest_ms"], LIMIT_MS, unit="ms")
+        result.at_most(
+            f"cache refresh: a reader's longest wait, {what}", found["longest_ms"], LIMIT_MS, unit="ms"
+        )
     stores.worker.ask("sync", force_full=False)  # takes the validators
     before = stores.stores.commands()
     unchanged = watched("an unchanged sync", lambda: stores.worker.ask("sync", force_full=False))

@@ -22,17 +22,14 @@ def run(stage: Stage) -> Result:
         "empty request, with tokens": (
             with_tokens,
             few,
-            [
-                {**ask_for([name], NO_SUCH_ROLE)[0], "token": token}
-                for name, token in tokens
-            ],
+            [{**ask_for([name], NO_SUCH_ROLE)[0], "token": token} for name, token in tokens],
         ),
     }
     rounds: dict[str, list[Round]] = {name: [] for name in contenders}
     for server, field, requests in contenders.values():  # warm up
         stage.round(server, field, requests=requests, connections=scale.connections, count=200)
     for number, name in in_turn(scale.rounds, list(contenders)):
-        stage.say(f"empty requests: round {number + 1} of {scale.rounds}")
+        stage.say(f"round {number + 1} of {scale.rounds}")
         server, field, requests = contenders[name]
         one, answer = stage.round(
             server, field, requests=requests, connections=scale.connections, seconds=scale.round_seconds
@@ -57,7 +54,7 @@ def run(stage: Stage) -> Result:
         0.9,
         note=f"by CPU time {timings[few_name].cpu_us / max(timings[many_name].cpu_us, 1):.2f}",
     )
-    stage.say("empty requests: counting")
+    stage.say("counting")
     body = wanted[0]["body"]
 
     def operation(server: Server) -> None:

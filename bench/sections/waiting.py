@@ -23,7 +23,6 @@ from bench.stage import OFFERED, ROLE, Field, Stage, ask_for
 
 WAIT_SECONDS = 600
 SPARE_FILES = 700
-SETTLE_SECONDS = 1.5
 WARM_UP = 50
 ANSWER_SECONDS = 30.0
 HERD_SECONDS = 400.0
@@ -34,7 +33,7 @@ def run(stage: Stage) -> Result:
     result = Result("waiting")
     scale = stage.scale
     agents = min(scale.waiting_agents, (raise_file_limit() - SPARE_FILES) // 2)
-    stage.say(f"waiting: a fleet of {agents:,}")
+    stage.say(f"a fleet of {agents:,}")
     # A fleet that came at once: their rows are of the same minute.
     fleet = Field(
         stage.scene,
@@ -50,7 +49,7 @@ def run(stage: Stage) -> Result:
     hold_fleet(result, stage, product, names, "", "product")
     result.at_most("waiting: memory of an agent", find(result, "product: memory"), 25, unit="KB")
     result.at_most("waiting: threads that agents add", find(result, "product: threads added"), 0)
-    stage.say(f"waiting: idle for {scale.idle_seconds:g} s")
+    stage.say(f"idle for {scale.idle_seconds:g} s")
     started, before = time.monotonic(), product.cpu_seconds
     time.sleep(scale.idle_seconds)
     idle = (product.cpu_seconds - before) / (time.monotonic() - started)
@@ -65,9 +64,7 @@ def find(result: Result, start: str) -> float:
     return next(float(f.value) for f in result.figures if f.name.startswith(start))
 
 
-def hold_fleet(
-    result: Result, stage: Stage, server: Server, names: list[str], path: str, who: str
-) -> None:
+def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], path: str, who: str) -> None:
     """Let everybody wait, and see what that takes beside what the server had before."""
 
     def hold(part: list[str]) -> None:
@@ -77,15 +74,15 @@ def hold_fleet(
 
     # What is loaded with the first requests belongs to nobody in particular.
     hold(names[:WARM_UP])
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(stage.scale.settle_seconds)
     memory = server.memory_bytes
     half = len(names) // 2
-    stage.say(f"waiting: {who} takes {len(names):,} agents")
+    stage.say(f"{who} takes {len(names):,} agents")
     hold(names[WARM_UP:half])
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(stage.scale.settle_seconds)
     threads = server.threads
     hold(names[half:])
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(stage.scale.settle_seconds)
     each = (server.memory_bytes - memory) / (len(names) - WARM_UP)
     result.figure(f"{who}: memory of a waiting agent", each / 1024, "KB", "of the process alone")
     result.figure(
@@ -131,7 +128,7 @@ def wake_one_by_one(result: Result, stage: Stage, fleet: Field, bare: Server) ->
     with Monitor(fleet.stores.embedded.url) as monitor:
         # The first is the first of its priority, and the first webhook of this process: looked at by itself.
         for number in range(stage.scale.wakes + 1):
-            stage.say(f"waiting: waking one, {number} of {stage.scale.wakes}")
+            stage.say(f"waking one, {number} of {stage.scale.wakes}")
             monitor.forget()
             client.zadd(QUEUE, {f"wake-{number}": number})
             stage.load.tell("collect", number=1, seconds=ANSWER_SECONDS)
@@ -202,10 +199,10 @@ def wake_many(result: Result, stage: Stage, fleet: Field) -> None:
     herd = min(stage.scale.herd, stage.scale.waiting_agents)
     replacements = ask_for(fleet.agents(stage.scale.wakes + 1), ROLE, WAIT_SECONDS)
     stage.load.ask("hold", port=fleet.product.port, requests=replacements)
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(stage.scale.settle_seconds)
     before = fleet.stores.commands()
     cpu = fleet.product.cpu_seconds
-    stage.say(f"waiting: {herd:,} new tasks at once")
+    stage.say(f"{herd:,} new tasks at once")
     stage.load.tell("collect", number=herd, seconds=HERD_SECONDS)
     started = time.monotonic()
     fleet.offer(herd)
