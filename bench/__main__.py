@@ -85,7 +85,7 @@ def run_sections(scale: Scale, sections: Sequence[str], progress: Progress) -> l
             started = time.monotonic()
             try:
                 result: Result = importlib.import_module(f"bench.sections.{name}").run(stage)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - said in the result, and in the exit status
                 progress.end()
                 traceback.print_exc()
                 result = Result(name, error=f"{type(error).__name__}: {str(error).splitlines()[0][:300]}")

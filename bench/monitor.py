@@ -40,7 +40,7 @@ class Monitor:
         self.client.close()
 
     def _listen(self) -> None:
-        with self.client.monitor() as stream:
+        with self.client.monitor() as stream:  # type: ignore[no-untyped-call]
             self._is_ready.set()
             for line in stream.listen():
                 if self._is_over:

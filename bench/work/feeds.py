@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from bench.lines import Command
 from feeds import selectors, services
 from feeds.ingest import add_items
 from feeds.lifecycle import WAITING, Status
@@ -199,7 +200,7 @@ def claim_plans() -> list[str]:
     return plans
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "insert_product": insert_product,
     "insert_raw": insert_raw,
     "fill_items": fill_items,

@@ -10,6 +10,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.cache import caches
 
+from bench.lines import Command
 from broker_project.pollers import PollOptions
 from fixtures.models import FixtureSettings, Report
 from fixtures.reporting import Outside
@@ -30,4 +31,4 @@ def run_matches(count: int) -> dict[str, Any]:
     return {"seconds": seconds, "counts": dict(counts), "reports": Report.objects.count()}
 
 
-COMMANDS = {"run_matches": run_matches}
+COMMANDS: dict[str, Command] = {"run_matches": run_matches}

@@ -11,6 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from bench.github import issue_json
+from bench.lines import Command
 from tasks.github_rows import read_issue
 from tasks.index import rebuild, refresh_issues
 from tasks.models import Agent, Assignment, Issue, Repository
@@ -106,7 +107,7 @@ def assignment_counts() -> dict[str, int]:
     return {**states, "issues_assigned_twice": len(live) - len(set(live))}
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "fill_issues": fill_issues,
     "build": build,
     "fill_agents": fill_agents,
