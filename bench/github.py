@@ -33,7 +33,7 @@ def issue_json(number: int, labels: list[str], updated_at: str) -> dict[str, Any
     """An issue with the fields that GitHub sends and programs look at."""
     url = f"https://example.test{BASE}/issues/{number}"
     return {
-        "id": 10_000_000 + number,
+        "id": number,
         "node_id": f"I_{number}",
         "number": number,
         "title": f"Issue {number} of the bench",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
 from bench.lines import Command
+from bench.work.raw import columns_of, insert_statement, open_database
 from feeds import selectors, services
 from feeds.ingest import add_items
 from feeds.lifecycle import WAITING, Status
@@ -39,30 +38,8 @@ def entries(first: int, count: int) -> list[Entry]:
     ]
 
 
-def columns_of(row: Any) -> dict[str, Any]:
-    """What Django itself would hand to the driver for this row."""
-    return {
-        field.column: field.get_db_prep_save(field.pre_save(row, True), connection)
-        for field in row._meta.local_concrete_fields
-    }
-
-
-def insert_statement(row: Any, skipped: Sequence[str] = ()) -> tuple[str, list[str]]:
-    names = [name for name in columns_of(row) if name not in skipped]
-    marks = ", ".join("?" for _ in names)
-    return f"INSERT INTO {row._meta.db_table} ({', '.join(names)}) VALUES ({marks})", names
-
-
-def open_database() -> sqlite3.Connection:
-    """The same file with the same settings of durability, without Django."""
-    raw = sqlite3.connect(settings.DATABASES["default"]["NAME"], timeout=20, isolation_level=None)
-    raw.executescript(settings.DATABASES["default"]["OPTIONS"]["init_command"])
-    return raw
-
-
 def clear_items() -> None:
     """Empty tables and an empty log: every round begins the same."""
-    connection.close()
     with closing(open_database()) as raw:
         raw.execute("PRAGMA foreign_keys=OFF")
         for model in (ItemDetail, Item):
@@ -93,7 +70,6 @@ def insert_raw(first: int, count: int, with_details: bool) -> dict[str, float]:
     more, more_names = insert_statement(ItemDetail(item_id=0, feed=owner))
     rest = [detail[name] for name in more_names]
     at = more_names.index("item_id")
-    connection.close()
     with closing(open_database()) as raw:
         started, cpu = time.perf_counter(), time.process_time()
         raw.execute("BEGIN IMMEDIATE")
@@ -132,7 +108,6 @@ def fill_items(count: int) -> int:
     detail = columns_of(ItemDetail(item_id=0, feed=owner))
     given = ", ".join("items.id" if name == "item_id" else "?" for name in detail)
     table = ItemDetail._meta.db_table
-    connection.close()
     with closing(open_database()) as raw:
         raw.execute("BEGIN IMMEDIATE")
         raw.executemany(statement, rows())
