@@ -1,12 +1,13 @@
 # Everything a person does here. `make help` lists it.
 PYTHON ?= python3
 PY := .venv/bin/python
-PACKAGES := broker_project tasks feeds fixtures sandbox tests tools broker_client.py manage.py
+PACKAGES := broker_project tasks feeds fixtures sandbox bench tests tools broker_client.py manage.py
 PYTEST_ARGS ?=
+ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test check format format-check lint types deploy-check lock messages clean
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,6 +27,12 @@ run: setup ## install what is missing and serve everything on http://127.0.0.1:8
 
 test: setup-dev system-packages ## install what tests need and run them all (PYTEST_ARGS= to choose)
 	@$(PY) -m pytest $(PYTEST_ARGS)
+
+bench: setup ## measure the hot paths beside a bare yardstick, under ten minutes (ARGS="--quick --only request,waiting")
+	@$(PY) -m bench $(ARGS)
+
+bench-quick: setup ## the same with less of everything, under a minute
+	@$(PY) -m bench --quick $(ARGS)
 
 check: setup-dev format-check lint types deploy-check ## format, lint, types, deployment settings, missing migrations
 

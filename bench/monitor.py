@@ -1,0 +1,59 @@
+"""What Redis was told and when, by its own clock. For single wake-ups: it would slow a whole load down."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+
+import redis
+
+
+@dataclass(frozen=True)
+class Seen:
+    at: float  # seconds of the wall clock
+    words: str
+
+
+class Monitor:
+    """Use it in a ``with``. Commands inside scripts are left out."""
+
+    def __init__(self, url: str) -> None:
+        self.client: redis.Redis = redis.Redis.from_url(url, decode_responses=True)
+        self.seen: list[Seen] = []
+        self._thread = threading.Thread(target=self._listen, name="bench-monitor", daemon=True)
+        self._is_ready = threading.Event()
+        self._is_over = False
+
+    def __enter__(self) -> Monitor:
+        self._thread.start()
+        if not self._is_ready.wait(10):
+            raise RuntimeError("Redis lets nobody monitor it")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over = True
+        self.client.ping()  # on another connection: the listener sees this line, and then that it is over
+        self._thread.join(5)
+        self.client.close()
+
+    def _listen(self) -> None:
+        with self.client.monitor() as stream:  # type: ignore[no-untyped-call]
+            self._is_ready.set()
+            for line in stream.listen():
+                if self._is_over:
+                    return
+                if line["client_type"] != "lua":
+                    self.seen.append(Seen(float(line["time"]), str(line["command"])))
+
+    def first(self, word: str, about: str = "", after: float = 0.0) -> float | None:
+        """When a command came first whose text has ``about`` in it; None if it did not."""
+        for seen in self.seen:
+            if seen.at >= after and seen.words.upper().startswith(word) and about in seen.words:
+                return seen.at
+        return None
+
+    def forget(self) -> None:
+        self.seen.clear()

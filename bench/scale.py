@@ -1,0 +1,91 @@
+"""How much of everything: the full run, and a quick one that shows the same table with less to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    rounds: int
+    round_seconds: float
+    connections: int
+    few_issues: int
+    many_issues: int
+    offered: int  # of the open issues, on offer to the agents of the bench
+    assignments: int  # a round
+    counted: int  # operations that are counted one by one
+    heartbeat_leases: int
+    heartbeat_window_seconds: float
+    waiting_agents: int
+    settle_seconds: float
+    idle_seconds: float
+    wakes: int
+    herd: int
+    refreshed_issues: int
+    feed_items: int
+    feed_rounds: int
+    feed_rows_few: int
+    feed_rows_many: int
+    feed_claims: int
+    matches: tuple[int, ...]
+    page_items: tuple[int, int]
+    page_assignments: tuple[int, int]
+
+
+FULL = Scale(
+    name="full",
+    rounds=7,
+    round_seconds=1.5,
+    connections=16,
+    few_issues=100,
+    many_issues=100_000,
+    offered=60,
+    assignments=60,
+    counted=20,
+    heartbeat_leases=40,
+    heartbeat_window_seconds=63.0,
+    waiting_agents=5_000,
+    settle_seconds=1.5,
+    idle_seconds=10.0,
+    wakes=100,
+    herd=5_000,
+    refreshed_issues=10_000,
+    feed_items=10_000,
+    feed_rounds=5,
+    feed_rows_few=1_000,
+    feed_rows_many=1_000_000,
+    feed_claims=100,
+    matches=(5, 20, 50),
+    page_items=(1_000, 1_000_000),
+    page_assignments=(100, 10_000),
+)
+
+QUICK = Scale(
+    name="quick",
+    rounds=3,
+    round_seconds=0.5,
+    connections=16,
+    few_issues=100,
+    many_issues=2_000,
+    offered=30,
+    assignments=30,
+    counted=7,
+    heartbeat_leases=10,
+    heartbeat_window_seconds=3.0,
+    waiting_agents=1_000,
+    settle_seconds=0.6,
+    idle_seconds=3.0,
+    wakes=15,
+    herd=100,
+    refreshed_issues=1_000,
+    feed_items=2_000,
+    feed_rounds=3,
+    feed_rows_few=1_000,
+    feed_rows_many=50_000,
+    feed_claims=30,
+    matches=(2, 5),
+    page_items=(1_000, 10_000),
+    page_assignments=(100, 1_000),
+)

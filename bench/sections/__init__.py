@@ -1,0 +1,1 @@
+"""One module a section: ``run(stage)`` gives its :class:`bench.figures.Result`."""

@@ -1,0 +1,128 @@
+"""An assignment from the request to the task, beside a bare claim that finds something.
+
+GitHub answers at once. Every agent asks once; the database knows it already, but for the last contender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from bench.bare import QUEUE
+from bench.figures import Result, Round, Timing, ratio, summarise
+from bench.scene import Server
+from bench.stage import (
+    REQUEST_TASK,
+    ROLE,
+    Field,
+    Stage,
+    ask_for,
+    count_cost,
+    expect,
+    in_turn,
+    note_cost,
+)
+
+CONNECTIONS = 8
+BARE_CLAIMS = 40_000  # put into the queue before a round, more than a round can take
+BARE = "bare claim, something there"
+NEVER_SEEN = "assignment, agent never seen"
+
+
+def run(stage: Stage) -> Result:
+    result = Result("assign")
+    scale = stage.scale
+    few, many = stage.few, stage.many
+    few_name, many_name = f"assignment, {few.issues:,} issues", f"assignment, {many.issues:,} issues"
+    numbers = count(1)
+    strangers = count(0)
+
+    def bare_round() -> Round:
+        first = next(numbers) * BARE_CLAIMS
+        few.stores.redis.delete(QUEUE)
+        few.stores.redis.zadd(QUEUE, {str(first + n): n for n in range(BARE_CLAIMS)})
+        requests = ask_for(few.agents(1), ROLE, path="/claim")
+        one, answer = stage.round(
+            stage.bare, few, requests=requests, connections=CONNECTIONS, seconds=scale.round_seconds
+        )
+        expect(answer["statuses"], "200", BARE)
+        few.stores.redis.delete(QUEUE)
+        return one
+
+    def hand_out(field: Field, agents: list[str], number: int = scale.assignments) -> Round:
+        one, answer = stage.round(
+            field.product,
+            field,
+            requests=ask_for(agents, ROLE),
+            connections=CONNECTIONS,
+            count=number,
+            keep_bodies=True,
+        )
+        expect(answer["statuses"], "200", "assignment")
+        field.replace([task["issue_id"] for task in answer["bodies"]])
+        return one
+
+    contenders: dict[str, Callable[[], Round]] = {
+        BARE: bare_round,
+        few_name: lambda: hand_out(few, few.agents(scale.assignments)),
+        many_name: lambda: hand_out(many, many.agents(scale.assignments)),
+        NEVER_SEEN: lambda: hand_out(few, [f"new-{next(strangers):05}" for _ in range(scale.assignments)]),
+    }
+    for field in (few, many):  # warm up
+        hand_out(field, field.agents(CONNECTIONS), CONNECTIONS)
+    rounds: dict[str, list[Round]] = {name: [] for name in contenders}
+    for number, name in in_turn(scale.rounds, list(contenders)):
+        stage.say(f"round {number + 1} of {scale.rounds}, {name}")
+        rounds[name].append(contenders[name]())
+    timings = {name: summarise(name, found) for name, found in rounds.items()}
+    result.timings = list(timings.values())
+    judge(result, timings, few_name, many_name)
+    stage.say("counting")
+    count_assignments(result, stage, few)
+    return result
+
+
+def judge(result: Result, timings: dict[str, Timing], few_name: str, many_name: str) -> None:
+    bare, few, many = timings[BARE], timings[few_name], timings[many_name]
+    cpu = ratio(bare.cpu_us, few.cpu_us)
+    result.at_least(
+        "assignment: rate against the bare claim",
+        ratio(few.rate, bare.rate),
+        0.15,
+        note=f"by CPU time {cpu:.3f}; most of a core: {few.bottleneck}" if cpu else "",
+    )
+    result.at_most(
+        f"assignment: CPU with {many_name.split(', ')[1]} against {few_name.split(', ')[1]}",
+        ratio(many.cpu_us, few.cpu_us),
+        1.2,
+        unit="×",
+        note=f"by rate {ratio(few.rate, many.rate) or 0:.2f}×",
+    )
+    new = timings[NEVER_SEEN]
+    result.figure("assignment: CPU of a never seen agent", ratio(new.cpu_us, few.cpu_us) or 0, "×")
+
+
+def count_assignments(result: Result, stage: Stage, few: Field) -> None:
+    given: list[dict[str, Any]] = []
+
+    def operation(agent: str) -> Callable[[Server], None]:
+        def ask(server: Server) -> None:
+            status, task = server.call("POST", REQUEST_TASK, ask_for([agent], ROLE)[0]["body"])
+            expect({str(status): 1}, "200", "counted assignment")
+            given.append(task)
+
+        return ask
+
+    number = min(stage.scale.counted, stage.scale.offered // 3)
+    count_cost(few, [operation(agent) for agent in few.agents(3)])
+    calls = stage.github.call("GET", "/-/calls")[1]
+    cost = count_cost(few, [operation(agent) for agent in few.agents(number)])
+    after = stage.github.call("GET", "/-/calls")[1]
+    note_cost(result, "assignment", cost)
+    result.figure("assignment: requests to GitHub", (sum(after.values()) - sum(calls.values())) / number)
+    result.at_most("assignment: database queries", cost.queries, 4)
+    result.at_most("assignment: Redis round trips", cost.round_trips, 3)
+    strangers = count_cost(few, [operation(f"stranger-{n}") for n in range(5)])
+    note_cost(result, "assignment, agent never seen", strangers)
+    few.replace([task["issue_id"] for task in given])

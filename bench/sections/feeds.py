@@ -1,0 +1,101 @@
+"""New items in one pass beside a raw executemany, and claiming one among few and among very many."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from bench.figures import Result, Round, percentile, ratio, summarise
+from bench.scene import Talker
+from bench.stage import Stage, in_turn
+
+PRODUCT = "items through the product"
+RAW_ITEMS = "raw executemany, items alone"
+RAW_ALL = "raw executemany, the same rows"
+
+
+def run(stage: Stage) -> Result:
+    result = Result("feeds")
+    few = stage.scene.worker(stage.scene.stores("feeds-few"))
+    insert(result, stage, few)
+    many = stage.scene.worker(stage.scene.stores("feeds-many"))
+    claim(result, stage, few, many)
+    return result
+
+
+def insert(result: Result, stage: Stage, worker: Talker) -> None:
+    count = stage.scale.feed_items
+    rounds: dict[str, list[Round]] = {PRODUCT: [], RAW_ITEMS: [], RAW_ALL: []}
+    for number, name in in_turn(stage.scale.feed_rounds, list(rounds)):
+        stage.say(f"{count:,} items, round {number + 1} of {stage.scale.feed_rounds}, {name}")
+        if name == PRODUCT:
+            found = worker.ask("insert_product", first=0, count=count)
+        else:
+            found = worker.ask("insert_raw", first=0, count=count, with_details=name == RAW_ALL)
+        each = 1000 * found["seconds"] / count
+        rounds[name].append(
+            Round(found["seconds"], count, each, each, each, {"server": found["cpu_seconds"]})
+        )
+    timings = {name: summarise(name, found) for name, found in rounds.items()}
+    result.timings += timings.values()
+    product = timings[PRODUCT].rate
+    alone = ratio(product, timings[RAW_ITEMS].rate) or 0
+    result.at_least(
+        f"feeds: {count:,} new items against a raw executemany of the same rows",
+        ratio(product, timings[RAW_ALL].rate),
+        0.5,
+        note=f"against the table items alone {alone:.2f}; "
+        f"by CPU time {ratio(timings[RAW_ALL].cpu_us, timings[PRODUCT].cpu_us) or 0:.2f}",
+    )
+
+
+def claim(result: Result, stage: Stage, few: Talker, many: Talker) -> None:
+    sizes = {stage.scale.feed_rows_few: few, stage.scale.feed_rows_many: many}
+    for size, worker in sizes.items():
+        stage.say(f"filling {size:,} items")
+        worker.ask("fill_items", count=size)
+    part = max(5, stage.scale.feed_claims // stage.scale.feed_rounds)
+    worst, worst_by_clock = 0.0, 0.0
+    asked: dict[int, int] = {}
+    for kind in ("pending", "screening"):
+        times: dict[int, list[float]] = {size: [] for size in sizes}
+        cpu: dict[int, list[float]] = {size: [] for size in sizes}
+        for worker in sizes.values():  # warm up: prepared statements, pages of the file
+            worker.ask("claim_items", count=3, pending=kind == "pending")
+        for number, name in in_turn(stage.scale.feed_rounds, [str(size) for size in sizes]):
+            stage.say(f"claiming, {kind}, round {number + 1} of {stage.scale.feed_rounds}")
+            found: dict[str, Any] = sizes[int(name)].ask("claim_items", count=part, pending=kind == "pending")
+            times[int(name)] += found["times_ms"]
+            cpu[int(name)] += found["cpu_ms"]
+            asked[int(name)] = found["queries"]
+        for size, spent in times.items():
+            result.figure(
+                f"claim, {kind}, {size:,} items",
+                median(spent),
+                "ms",
+                f"p95 {percentile(spent, 0.95):.2f}; CPU {median(cpu[size]):.2f}; {asked[size]} queries",
+            )
+        small, large = sizes
+        worst = max(worst, median(cpu[large]) / median(cpu[small]))
+        worst_by_clock = max(worst_by_clock, median(times[large]) / median(times[small]))
+    names = [f"{size:,}" for size in sizes]
+    result.at_most(
+        f"feeds: CPU of a claim with {names[1]} rows against {names[0]}",
+        worst,
+        1.2,
+        unit="×",
+        note=f"by the clock {worst_by_clock:.2f}×",
+    )
+    counts = list(asked.values())
+    result.at_most("feeds: queries that more rows add to a claim", counts[1] - counts[0], 0)
+    plans: list[str] = many.ask("claim_plans")
+    result.details["plans"] = plans
+    scans = [step for step in plans if is_whole_table(step)]
+    result.at_most(
+        "feeds: whole tables read or sorted to find an item", len(scans), 0, note="; ".join(scans)[:120]
+    )
+
+
+def is_whole_table(step: str) -> bool:
+    """Whether a step of a plan grows with the items. There are few feeds, and always will be."""
+    return "TEMP B-TREE" in step or (step.startswith("SCAN") and "feeds_feed " not in f"{step} ")

@@ -1,0 +1,54 @@
+"""One scheduled run of matches: how often the CSV is read and written, counted at the storage stand-in."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bench.figures import Result
+from bench.scene import BenchFailed, Talker
+from bench.stage import Stage
+from sandbox.launcher import SandboxHandle, start_sandbox
+
+DAYS = "2880"  # minutes: whatever the search finds is in the window
+PLENTY = {"daily_limit": 1_000_000, "minute_limit": 1_000_000}
+CSV = "fixture_status.csv"
+
+
+def run(stage: Stage) -> Result:
+    result = Result("fixtures")
+    with start_sandbox(seed=False) as sandbox:
+        sandbox.load("football", PLENTY)
+        worker = stage.scene.worker(
+            stage.scene.stores("matches"),
+            BROKER_SANDBOX_URL=sandbox.base_url,
+            GCS_BUCKET="guides",
+            STORAGE_EMULATOR_HOST=f"{sandbox.base_url}/gcs",
+            FIXTURE_BEFORE_MINUTES=DAYS,
+            FIXTURE_AFTER_MINUTES=DAYS,
+            FIXTURE_CATCH_UP_MINUTES=DAYS,
+        )
+        for number in stage.scale.matches:
+            stage.say(f"a run of {number} matches")
+            run_of(result, worker, sandbox, number)
+        worker.stop()
+    return result
+
+
+def run_of(result: Result, worker: Talker, sandbox: SandboxHandle, number: int) -> None:
+    sandbox.clear_calls()
+    found = worker.ask("run_matches", count=number)
+    calls = sandbox.calls("gcs")
+    if found["reports"] != number:
+        raise BenchFailed(f"{found['reports']} guides instead of {number}: {found['counts']}")
+    methods = Counter(call["method"] for call in calls)
+    reads = sum(CSV in call["path"] for call in calls if call["method"] == "GET")
+    # An upload does not name its object in the address: what is no guide is the table.
+    writes = methods["POST"] - number
+    result.figure(
+        f"a run of {number} matches",
+        found["seconds"],
+        "s",
+        f"calls to storage: {dict(methods)}; to football: {len(sandbox.calls('football'))}",
+    )
+    result.at_most(f"fixtures: reads of the CSV, {number} matches", reads, 1)
+    result.at_most(f"fixtures: writes of the CSV, {number} matches", writes, 1)

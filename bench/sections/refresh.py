@@ -1,0 +1,68 @@
+"""Refreshing the cache of thousands of issues: how long a reader waits meanwhile, and what an unchanged one costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.figures import Result
+from bench.scene import NAMESPACE
+from bench.stage import OTHERS, Field, Stage
+
+READ_KEY = f"{NAMESPACE}:issue:1"
+QUIET_SECONDS = 2.0
+LIMIT_MS = 10
+
+
+def run(stage: Stage) -> Result:
+    result = Result("refresh")
+    number = stage.scale.refreshed_issues
+    stores = Field(stage.scene, stage.github, 1, 0, agents=1, minutes_apart=0)
+    reader = stage.scene.talker("bench.reader")
+    port = stores.stores.redis_port
+
+    def watched(what: str, work: Callable[[], Any]) -> dict[str, Any]:
+        stage.say(f"{what}")
+        reader.ask("start", port=port, key=READ_KEY)
+        started = time.monotonic()
+        answer = work()
+        seconds = time.monotonic() - started
+        found: dict[str, Any] = reader.ask("stop")
+        found |= {"seconds": seconds, "answer": answer}
+        result.details[what] = found
+        result.figure(
+            f"reader during {what}: longest answer",
+            found["longest_ms"],
+            "ms",
+            f"p50 {found['p50_ms']:.2f}, p99 {found['p99_ms']:.2f}, {seconds:.1f} s",
+        )
+        return found
+
+    def list_issues(stamp: str) -> None:
+        body = {"count": number, "stamp": stamp, "labels": OTHERS}
+        stage.github.call("PUT", "/-/issues", body)
+
+    watched("nothing", lambda: time.sleep(QUIET_SECONDS))
+    list_issues("2026-02-01T00:00:00Z")
+    first = watched(
+        f"the first sync of {number:,} issues", lambda: stores.worker.ask("sync", force_full=True)
+    )
+    list_issues("2026-02-02T00:00:00Z")
+    changed = watched(
+        f"a sync with all {number:,} changed", lambda: stores.worker.ask("sync", force_full=True)
+    )
+    built = watched(f"a rebuild of {number:,}", lambda: stores.worker.ask("build"))
+    for what, found in (("first sync", first), ("sync, all changed", changed), ("rebuild", built)):
+        result.at_most(
+            f"cache refresh: a reader's longest wait, {what}", found["longest_ms"], LIMIT_MS, unit="ms"
+        )
+    stores.worker.ask("sync", force_full=False)  # takes the validators
+    before = stores.stores.commands()
+    unchanged = watched("an unchanged sync", lambda: stores.worker.ask("sync", force_full=False))
+    spent = {name: n - before.get(name, 0) for name, n in stores.stores.commands().items()}
+    ours = {name: n for name, n in spent.items() if n and name not in ("ping", "get")}
+    gets = spent.get("get", 0) - unchanged["answers"] // 2
+    result.details["unchanged commands"] = {**ours, "get": gets}
+    result.at_most("cache refresh: Redis commands of an unchanged one", sum(ours.values()) + gets, 10)
+    return result

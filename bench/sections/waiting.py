@@ -1,0 +1,226 @@
+"""A fleet that waits: what it holds, what it costs idle, how one new task finds one agent, and thousands thousands.
+
+The yardstick holds as many waiting requests on one subscription and claims with one script when it is rung. Its time
+from the publish to the response is what the product's time from the publish to its own claim is compared with; how
+long the product's whole answer takes (rows, GitHub, labels) is a figure beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from itertools import count
+from typing import Any
+
+from bench.bare import CHANNEL, QUEUE
+from bench.figures import Result, percentile, ratio
+from bench.github import REPOSITORY, issue_json
+from bench.monitor import Monitor
+from bench.scene import WEBHOOK_SECRET, BenchFailed, Server, raise_file_limit
+from bench.stage import OFFERED, ROLE, Field, Stage, ask_for
+
+WAIT_SECONDS = 600
+SPARE_FILES = 700
+WARM_UP = 50
+ANSWER_SECONDS = 30.0
+HERD_SECONDS = 400.0
+_deliveries = count(1)
+
+
+def run(stage: Stage) -> Result:
+    result = Result("waiting")
+    scale = stage.scale
+    agents = min(scale.waiting_agents, (raise_file_limit() - SPARE_FILES) // 2)
+    stage.say(f"a fleet of {agents:,}")
+    # A fleet that came at once: their rows are of the same minute.
+    fleet = Field(
+        stage.scene,
+        stage.github,
+        scale.few_issues,
+        0,
+        agents=agents + WARM_UP + scale.wakes + scale.herd + 100,
+        minutes_apart=0,
+    )
+    product, bare = fleet.product, stage.scene.bare(fleet.stores)
+    names = fleet.agents(agents)
+    hold_fleet(result, stage, bare, names, "/wait", "bare")
+    hold_fleet(result, stage, product, names, "", "product")
+    result.at_most("waiting: memory of an agent", find(result, "product: memory"), 25, unit="KB")
+    result.at_most("waiting: threads that agents add", find(result, "product: threads added"), 0)
+    stage.say(f"idle for {scale.idle_seconds:g} s")
+    started, before = time.monotonic(), product.cpu_seconds
+    time.sleep(scale.idle_seconds)
+    idle = (product.cpu_seconds - before) / (time.monotonic() - started)
+    result.at_most("waiting: CPU of one core while idle", 100 * idle, 5, unit="%")
+    wake_one_by_one(result, stage, fleet, bare)
+    wake_many(result, stage, fleet)
+    stage.load.ask("let_go")
+    return result
+
+
+def find(result: Result, start: str) -> float:
+    return next(float(f.value) for f in result.figures if f.name.startswith(start))
+
+
+def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], path: str, who: str) -> None:
+    """Let everybody wait, and see what that takes beside what the server had before."""
+
+    def hold(part: list[str]) -> None:
+        wanted = ask_for(part, ROLE, WAIT_SECONDS, **({"path": path} if path else {}))
+        if stage.load.ask("hold", port=server.port, requests=wanted):
+            raise BenchFailed(f"{who}: somebody did not have to wait")
+
+    # What is loaded with the first requests belongs to nobody in particular.
+    hold(names[:WARM_UP])
+    time.sleep(stage.scale.settle_seconds)
+    memory = server.memory_bytes
+    half = len(names) // 2
+    stage.say(f"{who} takes {len(names):,} agents")
+    hold(names[WARM_UP:half])
+    time.sleep(stage.scale.settle_seconds)
+    threads = server.threads
+    hold(names[half:])
+    time.sleep(stage.scale.settle_seconds)
+    each = (server.memory_bytes - memory) / (len(names) - WARM_UP)
+    result.figure(f"{who}: memory of a waiting agent", each / 1024, "KB", "of the process alone")
+    result.figure(
+        f"{who}: threads added by the second half of {len(names):,}",
+        server.threads - threads,
+        "",
+        f"{server.threads} in all",
+    )
+
+
+def deliver(server: Server, number: int) -> None:
+    """A signed webhook: somebody opened an issue."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    payload = {
+        "action": "opened",
+        "issue": issue_json(number, OFFERED, stamp),
+        "repository": {"full_name": REPOSITORY},
+        "sender": {"login": "bench"},
+    }
+    body = json.dumps(payload).encode()
+    signature = hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest()
+    headers = {
+        "X-GitHub-Event": "issues",
+        "X-GitHub-Delivery": f"bench-{next(_deliveries)}",
+        "X-Hub-Signature-256": f"sha256={signature}",
+    }
+    status, answer = server.call("POST", "/webhooks/github", body, headers)
+    if status != 202:
+        raise BenchFailed(f"webhook: {status} {answer}")
+
+
+def wake_one_by_one(result: Result, stage: Stage, fleet: Field, bare: Server) -> None:
+    """One task at a time, the yardstick and the product in turn, everybody else still waiting."""
+    times: dict[str, list[float]] = {
+        "bare: publish to claim": [],
+        "bare: publish to response": [],
+        "product: publish to claim": [],
+        "product: publish to answer": [],
+        "product: webhook to answer": [],
+    }
+    claims: list[int] = []
+    client = fleet.stores.redis
+    with Monitor(fleet.stores.embedded.url) as monitor:
+        # The first is the first of its priority, and the first webhook of this process: looked at by itself.
+        for number in range(stage.scale.wakes + 1):
+            stage.say(f"waking one, {number} of {stage.scale.wakes}")
+            monitor.forget()
+            client.zadd(QUEUE, {f"wake-{number}": number})
+            stage.load.tell("collect", number=1, seconds=ANSWER_SECONDS)
+            client.publish(CHANNEL, 1)
+            answer = one_answer(stage.load.hear(), "bare")
+            rung, claimed = moments(monitor, CHANNEL)
+            bare_times = [claimed - rung, answer["at"] - rung]
+
+            monitor.forget()
+            issue = fleet.next_numbers(1)
+            stage.load.tell("collect", number=1, seconds=ANSWER_SECONDS)
+            started = time.time()
+            deliver(fleet.product, issue)
+            answer = one_answer(stage.load.hear(), "product")
+            if answer.get("issue_id") != issue:
+                raise BenchFailed(f"the agent was given {answer}, not issue {issue}")
+            rung, claimed = moments(monitor, "wake")
+            own_times = [claimed - rung, answer["at"] - rung, answer["at"] - started]
+            claims.append(sum(seen.words.upper().startswith("EVALSHA") for seen in monitor.seen))
+            if number:
+                for name, seconds in zip(times, [*bare_times, *own_times], strict=True):
+                    times[name].append(seconds)
+    for name, found in times.items():
+        shown = [f"p{share} {1000 * percentile(found, share / 100):.2f}" for share in (50, 95, 99)]
+        result.figure(f"wake one, {name}", 1000 * percentile(found, 0.5), "ms", " ".join(shown))
+    yardstick = percentile(times["bare: publish to response"], 0.99)
+    result.at_most(
+        "wake one: publish to claim, p99, against the bare publish to response",
+        ratio(percentile(times["product: publish to claim"], 0.99), yardstick),
+        3,
+        unit="×",
+        note=f"by medians {beside(times, 'product: publish to claim'):.2f}×; "
+        f"to the whole answer {beside(times, 'product: publish to answer'):.1f}×",
+    )
+    result.at_most("wake one: claims for one task", sum(claims[1:]) / len(claims[1:]), 1.1)
+    result.at_most(
+        "wake one: claims for the first task of a better priority",
+        claims[0],
+        2,
+        note=f"{stage.scale.few_issues} tasks of a lower one are on offer to others",
+    )
+
+
+def beside(times: dict[str, list[float]], name: str) -> float:
+    return percentile(times[name], 0.5) / percentile(times["bare: publish to response"], 0.5)
+
+
+def one_answer(answers: list[dict[str, Any]], who: str) -> dict[str, Any]:
+    if len(answers) != 1 or answers[0]["status"] != 200:
+        raise BenchFailed(f"{who}: {answers or 'nobody was woken'}")
+    return answers[0]
+
+
+def moments(monitor: Monitor, channel: str) -> tuple[float, float]:
+    """When Redis was told to ring, and when the one who heard it claimed."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        rung = monitor.first("PUBLISH", channel)
+        claimed = monitor.first("EVALSHA", after=rung) if rung is not None else None
+        if rung is not None and claimed is not None:
+            return rung, claimed
+        time.sleep(0.005)
+    raise BenchFailed("Redis saw no publish with a claim after it")
+
+
+def wake_many(result: Result, stage: Stage, fleet: Field) -> None:
+    """As many new tasks at once as there are agents to take them: nobody asks in vain."""
+    herd = min(stage.scale.herd, stage.scale.waiting_agents)
+    replacements = ask_for(fleet.agents(stage.scale.wakes + 1), ROLE, WAIT_SECONDS)
+    stage.load.ask("hold", port=fleet.product.port, requests=replacements)
+    time.sleep(stage.scale.settle_seconds)
+    before = fleet.stores.commands()
+    cpu = fleet.product.cpu_seconds
+    stage.say(f"{herd:,} new tasks at once")
+    stage.load.tell("collect", number=herd, seconds=HERD_SECONDS)
+    started = time.monotonic()
+    fleet.offer(herd)
+    offered = time.monotonic() - started
+    answers = stage.load.hear()
+    seconds = time.monotonic() - started
+    spent = {name: n - before.get(name, 0) for name, n in fleet.stores.commands().items()}
+    statuses = {str(answer["status"]) for answer in answers}
+    issues = {answer.get("issue_id") for answer in answers}
+    if len(answers) != herd or statuses != {"200"} or len(issues) != herd:
+        raise BenchFailed(f"{len(answers)} answers {statuses} with {len(issues)} issues for {herd} tasks")
+    counts = fleet.worker.ask("assignment_counts")
+    result.details["herd"] = {"assignments": counts, "commands": spent}
+    result.figure(f"{herd:,} tasks at once: all answered", seconds, "s", f"put on offer in {offered:.1f} s")
+    result.figure(f"{herd:,} tasks at once: Redis commands for a task", sum(spent.values()) / herd)
+    result.figure(
+        f"{herd:,} tasks at once: CPU for a task", 1e6 * (fleet.product.cpu_seconds - cpu) / herd, "µs"
+    )
+    claims = (spent.get("evalsha", 0) + spent.get("fcall", 0)) / herd
+    result.at_most("wake many: claims for one task", claims, 2, note=f"{herd:,} tasks, {herd:,} agents")
+    result.at_most("wake many: issues assigned twice", counts["issues_assigned_twice"], 0)
