@@ -7,9 +7,11 @@ caches and the index in line with the rows of some numbers; ``rebuild`` does it 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,9 @@ HEARTBEAT = (LUA / "heartbeat.lua").read_text()
 
 QUEUES = ("high", "normal", "low")
 ANY_ROLE = "*"
-CHUNK = 500  # entries a script call: keeps every single call short for other readers
+CHUNK = 500  # issues read from the database at a time
+STEP = 50  # issues a MULTI: some milliseconds at most for which no other reader is served
+REWRITES = 3  # of open_issues, should others change it meanwhile; the last one stands
 SPARE_BYTES = 160  # room for a few more labels in a slot of open_issues
 CLAIM_MEMORY_SECONDS = 60
 
@@ -104,9 +108,16 @@ class PutResult:
 
 
 def put_arguments(
-    keys: Keyspace, entries: Iterable[tuple[int, dict[str, Any] | None]], now: datetime
+    keys: Keyspace,
+    entries: Iterable[tuple[int, dict[str, Any] | None]],
+    now: datetime,
+    *,
+    is_forced: bool = False,
 ) -> list[Any]:
-    """Number of keys, keys and arguments of ``index_put.lua``. An entry of None takes the number out."""
+    """Number of keys, keys and arguments of ``index_put.lua``. An entry of None takes the number out.
+
+    An entry that is there already costs next to nothing, unless it is to be written all the same.
+    """
     names = [keys.key(spec) for spec in (k.INDEX_ENTRIES, k.INDEX_OPEN, k.INDEX_WAITING, k.INDEX_CLAIMED)]
     names += [keys.key(k.QUEUE, priority=queue) for queue in QUEUES]
     stems = [keys.stem(spec) for spec in (k.INDEX_OFFER, k.INDEX_FLOAT, k.INDEX_WORKING)]
@@ -116,26 +127,33 @@ def put_arguments(
             number,
             "" if entry is None else json.dumps(entry, separators=(",", ":"), ensure_ascii=False),
         ]
-    return [len(names), *names, *stems, now.timestamp(), *pairs]
+    return [len(names), *names, *stems, now.timestamp(), int(is_forced), *pairs]
 
 
 def parse_put(answer: Sequence[Any]) -> PutResult:
     return PutResult(json.loads(answer[2]) if answer[0] else [], bool(answer[1]))
 
 
-def refresh_issues(repository: Repository, numbers: Collection[int], now: datetime) -> int:
+def refresh_issues(
+    repository: Repository, numbers: Collection[int], now: datetime, *, is_forced: bool = False
+) -> int:
     """Bring Redis in line with the rows of these numbers, and wake as many waiters as work came on offer.
 
     Returns how many came on offer. Closed issues leave. Safe to call at any time, from any process.
     """
     wanted = sorted(set(numbers))
     new_offers: list[list[str]] = []
-    is_best_changed = False
-    for start in range(0, len(wanted), CHUNK):
-        part = wanted[start : start + CHUNK]
-        result = _refresh_chunk(repository, part, now)
-        new_offers += result.new_offers
-        is_best_changed |= result.is_best_changed
+    is_best_changed = are_slots_full = False
+    for chunk in batches(wanted, CHUNK):
+        found = {subject.facts.number: subject for subject in subjects(repository, chunk)}
+        raws = shown_raws(repository, chunk, found)
+        for step in batches(chunk, STEP):
+            result, slots_fit = _write_step(repository, step, found, raws, now, is_forced)
+            new_offers += result.new_offers
+            is_best_changed |= result.is_best_changed
+            are_slots_full |= not slots_fit
+    if are_slots_full:
+        write_open_issues(repository)
     if is_best_changed:
         wake_for_bucket(repository)
     elif new_offers:
@@ -143,27 +161,39 @@ def refresh_issues(repository: Repository, numbers: Collection[int], now: dateti
     return len(new_offers)
 
 
-def _refresh_chunk(repository: Repository, numbers: Sequence[int], now: datetime) -> PutResult:
-    keys = keys_of(repository)
-    found = {subject.facts.number: subject for subject in subjects(repository, numbers)}
-    raws = dict(
-        Issue.objects.filter(repository=repository, is_open=True, number__in=numbers).values_list(
-            "number", "raw"
-        )
-    )
+def batches(numbers: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    return (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+def shown_raws(
+    repository: Repository, numbers: Sequence[int], found: dict[int, Subject]
+) -> dict[int, dict[str, Any]]:
+    """GitHub's JSON of the open ones, with the labels that follow from a live assignment."""
+    rows = Issue.objects.filter(repository=repository, is_open=True, number__in=numbers)
+    raws = dict(rows.values_list("number", "raw"))
     for number, subject in found.items():
         if subject.facts.is_taken and number in raws:
             raws[number] = relabelled(raws[number], subject.facts.labels)
+    return raws
+
+
+def _write_step(
+    repository: Repository,
+    numbers: Sequence[int],
+    found: dict[int, Subject],
+    raws: dict[int, dict[str, Any]],
+    now: datetime,
+    is_forced: bool,
+) -> tuple[PutResult, bool]:
+    keys = keys_of(repository)
     entries = [(number, make_entry(found[number]) if number in found else None) for number in numbers]
     pipe = redis_client().pipeline(transaction=True)
-    pipe.eval(PUT, *put_arguments(keys, entries, now))
+    pipe.eval(PUT, *put_arguments(keys, entries, now, is_forced=is_forced))
     for number in numbers:
         cache_issue(pipe, keys, found.get(number), raws.get(number), number)
     queue_slots(pipe, keys, {number: raws.get(number) for number in numbers})
-    *answers, slots_fit = pipe.execute()
-    if not slots_fit:
-        write_open_issues(repository)
-    return parse_put(answers[0])
+    answers = pipe.execute()
+    return parse_put(answers[0]), bool(answers[-1])
 
 
 def cache_issue(
@@ -203,31 +233,65 @@ def queue_slots(pipe: redis.client.Pipeline, keys: Keyspace, raws: dict[int, dic
 
 
 def write_open_issues(repository: Repository) -> None:
-    """Write ``open_issues`` anew in one MULTI; readers see the old array or the new one."""
+    """Write ``open_issues`` anew; readers see the old array or the new one.
+
+    It is put together beside the old one and takes its place in one MULTI, so that even a hundred thousand issues
+    keep no other reader waiting. Who changes the old one meanwhile makes us begin again.
+    """
     keys = keys_of(repository)
-    rows = (
-        Issue.objects.filter(repository=repository, is_open=True)
-        .order_by("number")
-        .values_list("number", "raw")
-    )
+    array, slots = keys.key(k.OPEN_ISSUES), keys.key(k.INDEX_SLOTS)
+    drafts = [
+        keys.key(spec, owner=secrets.token_hex(8)) for spec in (k.OPEN_ISSUES_DRAFT, k.INDEX_SLOTS_DRAFT)
+    ]
+    for attempt in range(REWRITES):
+        with redis_client().pipeline(transaction=True) as pipe:
+            if attempt < REWRITES - 1:
+                pipe.watch(array)
+            count = _draft_open_issues(repository, drafts)
+            pipe.multi()
+            pipe.rename(drafts[0], array)
+            pipe.persist(array)
+            if count:
+                pipe.rename(drafts[1], slots)
+                pipe.persist(slots)
+            else:
+                pipe.unlink(slots)
+            try:
+                pipe.execute()
+                return
+            except redis.exceptions.WatchError:
+                log.info("open_issues changed while it was rewritten", repository=repository.full_name)
+
+
+def _draft_open_issues(repository: Repository, drafts: Sequence[str]) -> int:
+    client = redis_client()
+    rows = Issue.objects.filter(repository=repository, is_open=True).order_by("number")
+    written = rows.values_list("number", "raw").iterator(chunk_size=CHUNK)
     live = Assignment.objects.filter(repository=repository, state=AssignmentState.LIVE)
     agents = dict(live.values_list("number", "agent__name"))
-    parts, slots, offset = [], {}, 1
-    for number, raw in rows.iterator(chunk_size=1000):
-        if number in agents:
-            names = [label["name"] for label in raw.get("labels", [])]
-            raw = relabelled(raw, labels_at_work(names, agents[number]))
-        text = short_form(raw).encode()
-        length = len(text) + 1 + SPARE_BYTES
-        parts.append((b" " if offset == 1 else b",") + text + b" " * SPARE_BYTES)
-        slots[str(number)] = f"{offset}:{length}"
-        offset += length
-    pipe = redis_client().pipeline(transaction=True)
-    pipe.set(keys.key(k.OPEN_ISSUES), b"[" + b"".join(parts) + b"]")
-    pipe.delete(keys.key(k.INDEX_SLOTS))
-    if slots:
-        pipe.hset(keys.key(k.INDEX_SLOTS), items=[part for slot in slots.items() for part in slot])
-    pipe.execute()
+    client.unlink(*drafts)
+    client.set(drafts[0], "[", ex=k.DRAFT_SECONDS)
+    offset = 1
+    while part := list(islice(written, CHUNK)):
+        texts, places = [], []
+        for number, raw in part:
+            labelled = relabelled(raw, agents_labels(raw, agents[number])) if number in agents else raw
+            text = short_form(labelled).encode()
+            length = len(text) + 1 + SPARE_BYTES
+            texts.append((b" " if offset == 1 else b",") + text + b" " * SPARE_BYTES)
+            places += [str(number), f"{offset}:{length}"]
+            offset += length
+        pipe = client.pipeline(transaction=False)
+        pipe.append(drafts[0], b"".join(texts))
+        pipe.hset(drafts[1], items=places)
+        pipe.expire(drafts[1], k.DRAFT_SECONDS)
+        pipe.execute()
+    client.append(drafts[0], "]")
+    return offset - 1
+
+
+def agents_labels(raw: dict[str, Any], agent: str) -> list[str]:
+    return labels_at_work([label["name"] for label in raw.get("labels", [])], agent)
 
 
 def rebuild(repository: Repository, now: datetime) -> int:
@@ -238,10 +302,11 @@ def rebuild(repository: Repository, now: datetime) -> int:
     client = redis_client()
     numbers = set(Issue.objects.filter(repository=repository, is_open=True).values_list("number", flat=True))
     numbers |= set(FixTask.pending(repository).values_list("pull_number", flat=True))
-    stale = {int(number) for number in client.hkeys(keys.key(k.INDEX_ENTRIES))} - numbers
+    known = client.hscan_iter(keys.key(k.INDEX_ENTRIES), count=CHUNK)
+    stale = {int(number) for number, _entry in known} - numbers
     write_open_issues(repository)
     restore_state(repository, now)
-    count = refresh_issues(repository, numbers | stale, now)
+    count = refresh_issues(repository, numbers | stale, now, is_forced=True)
     client.set(keys.key(k.INDEX_READY), repository.full_name)
     return count
 

@@ -28,6 +28,7 @@ TEMP_SECONDS = 3600
 STATS_SECONDS = 7 * 86400
 SESSION_SECONDS = 30 * 86400
 ISSUE_LOCK_SECONDS = 600
+DRAFT_SECONDS = 600
 AGENT_TASK_SECONDS = 3600
 CANDIDATE_SECONDS = 86400
 
@@ -443,6 +444,26 @@ INDEX_SLOTS = _spec(
     Life.FOREVER,
     "issue sync",
     "where each issue stands inside open_issues",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
+)
+OPEN_ISSUES_DRAFT = _spec(
+    "open_issues_draft",
+    "index:draft:issues:{owner}",
+    Kind.STRING,
+    DRAFT_SECONDS,
+    "issue sync",
+    "open_issues while it is being written anew",
+    seed="ours",
+    max_bytes=512 * MEBIBYTE,
+)
+INDEX_SLOTS_DRAFT = _spec(
+    "index_slots_draft",
+    "index:draft:slots:{owner}",
+    Kind.HASH,
+    DRAFT_SECONDS,
+    "issue sync",
+    "index:slots while it is being written anew",
     seed="ours",
     max_bytes=512 * MEBIBYTE,
 )

@@ -1,6 +1,7 @@
 -- Put entries into the offer index, or take them out; says what came on offer.
 -- KEYS: 1 entries, 2 open, 3 waiting, 4 claimed, 5 queue high, 6 queue normal, 7 queue low
--- ARGV: 1 offer stem, 2 float stem, 3 working stem, 4 now (seconds), then pairs: number, entry (JSON; '' removes)
+-- ARGV: 1 offer stem, 2 float stem, 3 working stem, 4 now (seconds), 5 write what is unchanged, too (0/1),
+--       then pairs: number, entry (JSON; '' removes)
 -- An entry: k counted priority (-1 none), p priority of the offer (-1: floats), s order inside the bucket,
 --           r roles, d due (seconds, 0 at once), o on offer (0/1), w labels while in progress
 -- Returns: {newly on offer, 1 if the best bucket changed, JSON list of the role lists of what is newly on offer}
@@ -50,18 +51,21 @@ end
 
 local before = best()
 local fresh = {}
-for i = 5, #ARGV, 2 do
+for i = 6, #ARGV, 2 do
   local number, text = ARGV[i], ARGV[i + 1]
   local old_text = redis.call('HGET', KEYS[1], number)
+  local was_claimed = redis.call('ZREM', KEYS[4], number) == 1
+  local is_as_before = old_text == text and not was_claimed and ARGV[5] == '0'
   local was_on_offer = false
-  if old_text then
+  if old_text and not is_as_before then
     local old = cjson.decode(old_text)
-    was_on_offer = old.o == 1 and old.d <= now and not redis.call('ZSCORE', KEYS[4], number)
+    was_on_offer = old.o == 1 and old.d <= now and not was_claimed
     take_out(number, old)
     if old.k >= 0 and redis.call('HINCRBY', KEYS[2], old.k, -1) <= 0 then redis.call('HDEL', KEYS[2], old.k) end
   end
-  redis.call('ZREM', KEYS[4], number)
-  if text == '' then
+  if is_as_before then
+    -- It stands where it belongs already.
+  elseif text == '' then
     redis.call('HDEL', KEYS[1], number)
   else
     local e = cjson.decode(text)
@@ -72,7 +76,7 @@ for i = 5, #ARGV, 2 do
       if e.d > now then
         redis.call('ZADD', KEYS[3], e.d, number)
       else
-        offer(number, e, best())
+        offer(number, e, e.p < 0 and best() or nil)
         if not was_on_offer then fresh[#fresh + 1] = e.r end
       end
     end

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from django.conf import settings
+from django.db import connection
 from django.test import override_settings
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
@@ -26,9 +27,11 @@ from tasks.index import (
     order_score,
     parse_put,
     put_arguments,
+    write_open_issues,
 )
 from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
 from tasks.models import Repository
+from tests.tasks.world import World
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 TOKENS = count()
@@ -238,3 +241,40 @@ def test_entries_survive_a_round_trip_as_json(store: redis.Redis) -> None:
     put(store, [(1, wanted)])
     assert json.loads(store.hget(keyspace().key(k.INDEX_ENTRIES), "1") or "") == wanted
     assert claim(store, "設計")[2] == "1"
+
+
+@pytest.mark.django_db
+def test_open_issues_that_changes_while_it_is_rewritten_is_written_again(world: World) -> None:
+    """A change between reading the rows and taking the old array's place must not be overwritten."""
+    number = world.open_issue("P0", "BACKENDCODER")
+    world.sync()
+    array = world.key(k.OPEN_ISSUES)
+    rewrites: list[int] = []
+
+    def change_once(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        found = execute(sql, params, many, context)
+        if '"tasks_issue"."raw"' in sql and not rewrites:
+            rewrites.append(1)
+            world.store.set(array, "[]")  # somebody else's hand
+        return found
+
+    with connection.execute_wrapper(change_once):
+        write_open_issues(world.repository)
+    rows = json.loads(world.store.get(array) or "")
+    assert [row["number"] for row in rows if row["number"] == number] == [number]
+    assert rewrites == [1]
+    assert world.store.ttl(array) == -1
+    assert not list(world.store.scan_iter("*draft*"))
+
+
+def test_an_entry_that_is_there_already_is_left_alone(store: redis.Redis) -> None:
+    mine = entry(offer(1))
+    assert put(store, [(1, mine)]).new_offers == [["BACKENDCODER"]]
+    before = int(store.info("commandstats")["cmdstat_zadd"]["calls"])
+    assert put(store, [(1, mine)]).new_offers == []
+    assert int(store.info("commandstats")["cmdstat_zadd"]["calls"]) == before
+    # Whoever claimed it and gave it back finds it on offer again.
+    assert claim(store)[2] == "1"
+    store.delete(keyspace().key(k.ISSUE_LOCK, number=1))
+    assert put(store, [(1, mine)]).new_offers == [["BACKENDCODER"]]
+    assert claim(store)[2] == "1"
