@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -133,12 +134,16 @@ class Hub:
 
     def wake_offers(self, offers: Sequence[Sequence[str]]) -> int:
         """Wake one fitting waiter for each offer, the longest waiting first."""
+        # Few lists of roles are in use, however many wait: thousands of offers must not look at thousands of waiters.
+        lines: dict[tuple[str, ...], deque[tuple[int, Waiter]]] = {}
+        for position, waiter in enumerate(self.waiters):
+            lines.setdefault(waiter.roles, deque()).append((position, waiter))
         count = 0
-        waiting = list(self.waiters)
         for roles in offers:
-            for position, waiter in enumerate(waiting):
-                if (not waiter.roles or not set(waiter.roles).isdisjoint(roles)) and waiter.wake(Woken.WORK):
-                    del waiting[position]
+            fitting = [line for wanted, line in lines.items() if not wanted or set(wanted) & set(roles)]
+            while any(fitting):
+                line = min((line for line in fitting if line), key=lambda line: line[0][0])
+                if line.popleft()[1].wake(Woken.WORK):
                     count += 1
                     break
         return count

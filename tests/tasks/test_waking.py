@@ -1,0 +1,65 @@
+"""Who is woken for what: one waiter an offer, the longest waiting first, nobody for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tasks.waiting import Hub, Waiter, Woken
+
+BACK, FRONT = ("BACKENDCODER",), ("FRONTENDCODER",)
+BOTH = ("BACKENDCODER", "FRONTENDCODER")
+
+
+async def woken(waiting: Sequence[tuple[str, ...]], offers: Sequence[Sequence[str]]) -> list[int]:
+    hub = Hub()
+    try:
+        waits = [hub.loop.create_task(hub.wait(Waiter(roles), 60)) for roles in waiting]
+        await asyncio.sleep(0)
+        count = hub.wake_offers(offers)
+        await asyncio.sleep(0)
+        found = [position for position, wait in enumerate(waits) if wait.done()]
+        assert count == len(found)
+        assert all(waits[position].result() is Woken.WORK for position in found)
+        hub.close()
+        await asyncio.gather(*waits)
+        return found
+    finally:
+        await hub.stop()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "offers", "expected"),
+    [
+        ([(), (), ()], [BACK], [0]),
+        ([(), (), ()], [BACK, BACK], [0, 1]),
+        ([()], [BACK, BACK, BACK], [0]),
+        ([FRONT, BACK, BACK], [BACK], [1]),
+        ([FRONT, ()], [BACK], [1]),
+        ([FRONT, FRONT], [BACK], []),
+        ([BOTH, BACK, FRONT], [FRONT, BACK, FRONT], [0, 1, 2]),
+        ([BACK, FRONT, ()], [["UIUX"], BOTH], [0, 2]),
+        ([], [BACK], []),
+        ([()], [], []),
+    ],
+)
+def test_one_fitting_waiter_an_offer(waiting, offers, expected: list[int]) -> None:
+    assert asyncio.run(woken(waiting, offers)) == expected
+
+
+def test_who_has_gone_is_passed_over() -> None:
+    async def scene() -> list[bool]:
+        hub = Hub()
+        try:
+            gone, here = Waiter(()), Waiter(())
+            waits = [hub.loop.create_task(hub.wait(waiter, 60)) for waiter in (gone, here)]
+            await asyncio.sleep(0)
+            gone.wake(Woken.GONE)
+            assert hub.wake_offers([BACK]) == 1
+            return [(await wait) is Woken.WORK for wait in waits]
+        finally:
+            await hub.stop()
+
+    assert asyncio.run(scene()) == [False, True]
