@@ -67,8 +67,8 @@ PATTERNS: list[tuple[re.Pattern[str], str, Promise]] = [
         gettext_lazy("Write another base branch into the issue's text."),
     ),
 ]
-# What events are called.
-EVENT_WORDS = (
+# What events are called, and then the words of their statuses.
+EVENT_KINDS = (
     gettext_noop("opened"),
     gettext_noop("reopened"),
     gettext_noop("closed"),
@@ -89,6 +89,8 @@ EVENT_WORDS = (
     gettext_noop("labels given up"),
     gettext_noop("pull request opened"),
     gettext_noop("pull request reopened"),
+)
+STATUS_WORDS = (
     gettext_noop("open"),
     gettext_noop("processing"),
     gettext_noop("needs-review"),

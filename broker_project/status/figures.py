@@ -82,7 +82,7 @@ def tasks_pipeline() -> Pipeline:
 
 
 def item_counts() -> dict[str, int]:
-    return remembered("items", feed_selectors.counts_by_status)
+    return feed_selectors.counts_by_status()
 
 
 def exhausted_items() -> int:
