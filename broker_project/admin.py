@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
@@ -196,3 +199,29 @@ class PollerRunAdmin(EvidenceAdmin[PollerRun]):
     @admin.display(description=_("error"))
     def shown_error(self, run: PollerRun) -> str:
         return run.error[:120]
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(EvidenceAdmin[LogEntry]):
+    """Who did what: every action and change that was made in the admin."""
+
+    list_display = ["action_time", "user", "content_type", "shown_object", "shown_message"]
+    list_display_links = None
+    list_filter = [("action_time", DateRangeFilter), "action_flag"]
+    list_select_related = ["user", "content_type"]
+    search_fields = ["user__username", "object_repr", "change_message"]
+    search_help_text = _("Who, on what, or what was done")
+    empty_hint = _("Every action in the admin leaves an entry here.")
+    ordering = ["-pk"]
+    sortable_by = []
+
+    @admin.display(description=_("object"))
+    def shown_object(self, entry: LogEntry) -> str | SafeString:
+        address = entry.get_admin_url()
+        if entry.is_deletion() or not entry.object_id or not address:
+            return entry.object_repr[:80]
+        return format_html('<a href="{}"><bdi>{}</bdi></a>', address, entry.object_repr[:80])
+
+    @admin.display(description=_("what"))
+    def shown_message(self, entry: LogEntry) -> str:
+        return entry.get_change_message()[:300]
