@@ -50,7 +50,7 @@ class Sizes:
 
     @property
     def issues(self) -> int:
-        return max(2 * LIVE, self.assignments // 10)
+        return max(300, self.assignments // 10)
 
     @property
     def matches(self) -> int:
@@ -143,7 +143,7 @@ def empty() -> None:
 def kind_of(i: int) -> str:
     """Most items are posted; of every thousand some are something else."""
     place = i * 37 % 1000
-    limits = ((5, "pending"), (40, "unprocessed"), (100, "deferred"), (110, "given up"), (200, "skipped"))
+    limits = ((5, "pending"), (40, "unprocessed"), (100, "deferred"), (160, "given up"), (250, "skipped"))
     return next((kind for limit, kind in limits if place < limit), "posted")
 
 
@@ -177,7 +177,7 @@ class Year:
                 "title": f"Issue {number}: export the table / 表を書き出す",
                 "body": f"## 成果物\n- **作業ブランチ (Feature Branch):** feature/issue-{number}\n",
                 "is_open": i % 2 == 0,
-                "labels": ["BACKENDCODER", f"P{i % 5}"] + (["parked"] if i % 50 == 0 else []),
+                "labels": ["BACKENDCODER", f"P{i % 5}"] + (["parked"] if i % 6 == 0 else []),
                 "html_url": f"https://github.com/owner/name/issues/{number}",
                 "author": "author",
                 "opened_at": at,

@@ -20,14 +20,15 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from django.test import Client
 
-SMALL_ITEMS, SMALL_ASSIGNMENTS = 1000, 40
-WARM_SAMPLES, COLD_SAMPLES = 9, 3
+SMALL_ITEMS, SMALL_ASSIGNMENTS = 1000, 1000
+WARM_SAMPLES, COLD_SAMPLES = 7, 3
 LIMIT = 3.0
 
 
@@ -67,6 +68,7 @@ def pages() -> list[str]:
     """Every page that people meet, some of them filtered and searched as well."""
     from django.contrib import admin
     from django.urls import reverse
+    from django.utils import timezone
 
     from bench.page_rows import OURS
 
@@ -77,7 +79,8 @@ def pages() -> list[str]:
         if options.app_label in OURS and options.model_name not in ("feedsettings", "fixturesettings"):
             found.append(reverse(f"admin:{options.app_label}_{options.model_name}_changelist"))
     items, assignments = "/admin/feeds/item/", "/admin/tasks/assignment/"
-    day = "2026-01-01"
+    day = timezone.localdate() - timedelta(days=300)
+    until = timezone.localdate() - timedelta(days=100)
     found += [
         f"{items}?status__exact=3",
         f"{items}?status__exact=1&reason__exact=2",
@@ -85,11 +88,12 @@ def pages() -> list[str]:
         f"{items}?detail__feed__id__exact=2",
         f"{items}?q=Announcement",
         f"{items}?q=no+such+word",
-        f"{items}?published_at_from={day}&published_at_until={day}",
+        f"{items}?published_at_from={day}",
+        f"{items}?published_at_from={day}&published_at_until={until}&status__exact=3",
         f"{items}?p=20",
         f"{assignments}?state__exact=completed",
         f"{assignments}?state__exact=live",
-        f"{assignments}?q=agent-0001",
+        f"{assignments}?q=agent-00",
         f"{assignments}?created_at_from={day}",
         "/admin/tasks/issue/?state=on_offer",
         "/admin/tasks/issue/?state=parked",
@@ -153,7 +157,7 @@ def run(items: int, assignments: int) -> list[Row]:
     now = timezone.now()
     client = Client(headers={"accept-language": "en"}, SERVER_NAME="127.0.0.1")
     client.force_login(User.objects.create_superuser("bench"))
-    small = Sizes(SMALL_ITEMS, max(SMALL_ASSIGNMENTS, round(assignments * SMALL_ITEMS / items)))
+    small = Sizes(SMALL_ITEMS, SMALL_ASSIGNMENTS)
     found = []
     for sizes in (small, Sizes(items, assignments)):
         say(f"filling: {sizes.items} items, {sizes.assignments} assignments")

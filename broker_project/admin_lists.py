@@ -73,6 +73,10 @@ class ListPage(BaseAdmin[ModelT]):
     def state_tabs(self, request: HttpRequest) -> Sequence[Tab]:
         return ()
 
+    @classmethod
+    def looks_slowly(cls, request: HttpRequest) -> bool:
+        return any(request.GET.get(name) for name in cls.slow_lookups)
+
     def get_list_filter(self, request: HttpRequest) -> Sequence[Any]:
         found = list(super().get_list_filter(request))
         return [*found, NewestRows] if self.slow_lookups else found
@@ -200,7 +204,7 @@ class NewestRows(admin.SimpleListFilter):
     EVERYTHING = "all"
 
     def __init__(self, request: Any, params: Any, model: Any, model_admin: Any):
-        self.is_needed = any(request.GET.get(name) for name in model_admin.slow_lookups)
+        self.is_needed = model_admin.looks_slowly(request)
         super().__init__(request, params, model, model_admin)
         self.newest = 0
         if self.is_needed:

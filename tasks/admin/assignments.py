@@ -51,7 +51,6 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
     list_select_related = ["agent", "repository"]
     search_fields = ["=number", "agent__name", "branch", "request_id"]
     search_help_text = _("Issue number, agent, branch or request id")
-    ordering = ["-id"]
     sortable_by = ["id", "created_at", "last_heartbeat_at"]
     actions = ["release", "park", "offer_again"]
     exclude = ["answer", "labels_due", "number"]
@@ -121,6 +120,11 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
         )
 
     # Pages
+
+    def get_ordering(self, request: HttpRequest) -> list[str]:
+        # An index has each state in the order of its heartbeats; by number it would be sorted anew.
+        is_indexed = request.GET.get("state__exact") and not self.looks_slowly(request)
+        return ["-last_heartbeat_at"] if is_indexed else ["-pk"]
 
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
         return choice_tabs("state__exact", STATE_CHOICES, selectors.assignment_counts())
