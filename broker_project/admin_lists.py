@@ -16,6 +16,7 @@ from django.db.models import DateTimeField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -96,6 +97,7 @@ class ListPage(BaseAdmin[ModelT]):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         context = {
+            "title": capfirst(self.opts.verbose_name_plural),
             "tabs": linked(self.state_tabs(request), request),
             "empty_hint": self.empty_hint,
             "counted_rows": COUNTED_ROWS,

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 WIDTH, HEIGHT = 260, 92
 BASE = HEIGHT - 16  # room for the labels under the bars
-MARK_HALF = 17  # half a label: the first and the last one stay inside
+MARK_HALF = 22  # half a label: the first and the last one stay inside
 
 
 @dataclass(frozen=True)

@@ -33,19 +33,20 @@ class Kind:
     name: str
     finished: QuerySet[Any]
     timed: QuerySet[Any]  # with an annotation ``since``
-    what_it_took: str
+    took: str  # the time it took, in a word or two
+    explanation: str
 
 
 def tasks() -> Kind:
     finished = TaskEvent.objects.filter(what="completed")
     timed = finished.filter(assignment__isnull=False).annotate(since=F("assignment__created_at"))
-    return Kind("tasks", finished, timed, _("From assigned to completed"))
+    return Kind("tasks", finished, timed, _("Time to complete"), _("from assigned to completed"))
 
 
 def items() -> Kind:
     finished = ItemEvent.objects.filter(to_status="processed").exclude(from_status="processed")
     timed = ItemEvent.objects.filter(what="posted").annotate(since=F("item__created_at"))
-    return Kind("items", finished, timed, _("From found to posted"))
+    return Kind("items", finished, timed, _("Time to post"), _("from found to posted"))
 
 
 def matches() -> Kind:
@@ -53,7 +54,7 @@ def matches() -> Kind:
     finished = MatchEvent.objects.filter(to_status="complete").exclude(from_status="complete")
     row = FixtureStatus.objects.filter(pk=OuterRef("fixture_id")).values("first_attempt_at")
     timed = finished.annotate(since=Subquery(row, output_field=CharField()))
-    return Kind("matches", finished, timed, _("From first attempt to guide"))
+    return Kind("matches", finished, timed, _("Time to write"), _("from the first attempt to the guide"))
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Charts:
     finished_days: Bars
     took_hours: Bars
     took_days: Bars
+    took: str
+    explanation: str
 
 
 def charts(kind: Kind, now: datetime) -> Charts:
@@ -74,13 +77,15 @@ def charts(kind: Kind, now: datetime) -> Charts:
     took = remembered(f"{stamp}:took", lambda: durations(kind, [*hours, *days], now, a_day))
     hour_names = [f"{bucket.start:%H:00}" for bucket in hours]
     day_names = [f"{bucket.start:%m-%d}" for bucket in days]
-    last_hours, last_days = _("last 24 hours"), _("last 7 days")
+    last_hours, last_days = _("24 h"), _("7 days")
     done = _("Finished")
     return Charts(
         Bars(f"{done}, {last_hours}", counts[: b.HOURS], hour_names),
         Bars(f"{done}, {last_days}", counts[b.HOURS :], day_names, every=2),
-        took_bars(f"{kind.what_it_took}, {last_hours}", took[: b.HOURS], hour_names, 6),
-        took_bars(f"{kind.what_it_took}, {last_days}", took[b.HOURS :], day_names, 2),
+        took_bars(f"{kind.took}, {last_hours}", took[: b.HOURS], hour_names, 6),
+        took_bars(f"{kind.took}, {last_days}", took[b.HOURS :], day_names, 2),
+        kind.took,
+        kind.explanation,
     )
 
 

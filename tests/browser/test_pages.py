@@ -180,7 +180,7 @@ def test_a_guide_is_shown_in_its_colours(visit: Visit) -> None:
     page.wait_for_load_state()
     assert "/report/" in page.url
     colours = page.evaluate(
-        "() => [...document.querySelectorAll('h1 .team')].map(t => getComputedStyle(t).borderBottomColor)"
+        "() => [...document.querySelectorAll('h1 .team')].map(t => getComputedStyle(t, '::after').backgroundColor)"
     )
     assert len(set(colours)) == 2
     assert page.evaluate("getComputedStyle(document.querySelector('main')).maxWidth") == "880px"
