@@ -261,6 +261,16 @@ def test_every_page_in_both_languages_with_its_zone(page: str, language: str) ->
     assert not re.search(r'(?:src|href)="https?://', text)
 
 
+def test_the_policy_allows_nothing_inline_anywhere() -> None:
+    client = boss()
+    strict = client.get("/status/")["Content-Security-Policy"]
+    assert strict.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';")
+    for page in ("/admin/redis/", "/nowhere", "/api/v1/openapi.json", "/admin/login/"):
+        assert client.get(page)["Content-Security-Policy"] == strict, page
+    docs = client.get("/api/v1/docs")["Content-Security-Policy"]
+    assert docs == strict.replace("img-src 'self'", "img-src 'self' data:")
+
+
 def test_the_language_switch_stays() -> None:
     client = person("viewer")
     client.post("/i18n/setlang/", {"language": "ja", "next": "/status/"})
