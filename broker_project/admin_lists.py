@@ -78,7 +78,7 @@ class ListPage(BaseAdmin[ModelT]):
     def looks_slowly(cls, request: HttpRequest) -> bool:
         return any(request.GET.get(name) for name in cls.slow_lookups)
 
-    def get_list_filter(self, request: HttpRequest) -> Sequence[Any]:
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
         found = list(super().get_list_filter(request))
         return [*found, NewestRows] if self.slow_lookups else found
 
@@ -148,7 +148,7 @@ class DateRangeFilter(admin.FieldListFilter):
         self.first, self.last = (self._day(name) for name in self.names)
         self.others: list[tuple[str, str]] = []
 
-    def expected_parameters(self) -> list[str]:
+    def expected_parameters(self) -> list[str | None]:
         return list(self.names)
 
     def _day(self, name: str) -> dt.date | None:
@@ -175,7 +175,7 @@ class DateRangeFilter(admin.FieldListFilter):
             return dt.datetime.combine(day, dt.time.min, timezone.get_current_timezone())
         return day.isoformat()
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         self.others = [
             (name, value)
             for name, value in changelist.params.items()
@@ -206,7 +206,7 @@ class NewestRows(admin.SimpleListFilter):
     EVERYTHING = "all"
 
     def __init__(self, request: Any, params: Any, model: Any, model_admin: Any):
-        self.is_needed = model_admin.looks_slowly(request)
+        self.is_needed = bool(model_admin.looks_slowly(request))
         super().__init__(request, params, model, model_admin)
         self.newest = 0
         if self.is_needed:
@@ -245,7 +245,7 @@ class NewestRows(admin.SimpleListFilter):
             return queryset
         return queryset.filter(pk__gt=self.upper - WINDOW_ROWS, pk__lte=self.upper)
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         size = f"{WINDOW_ROWS:,}"
         rows: list[tuple[str, str]] = [("", _("the newest %(count)s") % {"count": size})]
         if self.step:

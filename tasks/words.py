@@ -67,6 +67,21 @@ PATTERNS: list[tuple[re.Pattern[str], str, Promise]] = [
         gettext_lazy("Write another base branch into the issue's text."),
     ),
 ]
+# Why a branch name is refused.
+BRANCH_PROBLEMS = frozenset(
+    (
+        gettext_noop("empty"),
+        gettext_noop("too long"),
+        gettext_noop("spaces or control characters"),
+        gettext_noop("begins or ends with a forbidden character"),
+        gettext_noop("characters that git forbids"),
+        gettext_noop("a name that git reserves"),
+        gettext_noop("looks like a reference or a commit"),
+        gettext_noop("characters that a shell would act on"),
+        gettext_noop("it is a protected branch"),
+        gettext_noop("it is its own base branch"),
+    )
+)
 # What events are called, and then the words of their statuses.
 EVENT_KINDS = (
     gettext_noop("opened"),
@@ -103,7 +118,10 @@ def reason_in_words(reason: str) -> str:
         return _(reason)
     for expression, sentence, _advice in PATTERNS:
         if match := expression.fullmatch(reason):
-            return _(sentence) % match.groupdict()
+            found = {
+                name: _(text) if text in BRANCH_PROBLEMS else text for name, text in match.groupdict().items()
+            }
+            return _(sentence) % found
     return reason
 
 
