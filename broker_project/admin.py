@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.contrib.admin.models import LogEntry
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
 
 from broker_project import poller_states
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.dynamic_config import maintenance
+from broker_project.lib.short_cache import remembered
 from broker_project.models import Poller, PollerRun
 from broker_project.pollers import poller_table
 from broker_project.schedules import ENTRY_POINT
@@ -33,6 +38,9 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         "next_run",
         "progress",
     ]
+    search_fields = ["name"]
+    search_help_text = _("Name of the poller")
+    list_filter = [("paused_at", DateRangeFilter)]
     actions = ["run_now", "pause", "resume"]
     fields = ["name", "purpose", "schedule", "shown_state", "paused_at", "paused_by", "next_run"]
     readonly_fields = ["purpose", "schedule", "shown_state", "next_run"]
@@ -120,6 +128,13 @@ class PollerAdmin(EvidenceAdmin[Poller]):
 
     # Pages
 
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        paused = Poller.objects.filter(name__in=poller_table(), paused_at__isnull=False).count()
+        return [
+            Tab(_("on the clock"), len(poller_table()) - paused, (("paused_at__isnull", "True"),)),
+            Tab(_("paused"), paused, (("paused_at__isnull", "False"),)),
+        ]
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -146,14 +161,32 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         return super().change_view(request, object_id, form_url, context)
 
 
+class NameFilter(admin.SimpleListFilter):
+    title = _("poller")
+    parameter_name = "poller"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in poller_table()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[PollerRun]) -> QuerySet[PollerRun]:
+        return queryset.filter(name=self.value()) if self.value() else queryset
+
+
 @admin.register(PollerRun)
 class PollerRunAdmin(EvidenceAdmin[PollerRun]):
     list_display = ["started_at", "name", "by", "outcome", "duration", "shown_counts", "shown_error"]
-    list_filter = ["outcome", "started_at"]
+    list_filter = ["outcome", NameFilter, ("started_at", DateRangeFilter)]
+    slow_lookups = ("q", "outcome__exact")
+    empty_hint = _("Pollers write here how each run went.")
     search_fields = ["=name", "by"]
     search_help_text = _("Poller or who started it")
     ordering = ["-pk"]
     sortable_by = []
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        rows = PollerRun.objects.values_list("outcome").annotate(Count("pk")).order_by()
+        counts = remembered("poller-runs", lambda: dict(rows))
+        return choice_tabs("outcome__exact", PollerRun.Outcome.choices, counts)
 
     @admin.display(description=_("took"))
     def duration(self, run: PollerRun) -> str:
@@ -166,3 +199,29 @@ class PollerRunAdmin(EvidenceAdmin[PollerRun]):
     @admin.display(description=_("error"))
     def shown_error(self, run: PollerRun) -> str:
         return run.error[:120]
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(EvidenceAdmin[LogEntry]):
+    """Who did what: every action and change that was made in the admin."""
+
+    list_display = ["action_time", "user", "content_type", "shown_object", "shown_message"]
+    list_display_links = None
+    list_filter = [("action_time", DateRangeFilter), "action_flag"]
+    list_select_related = ["user", "content_type"]
+    search_fields = ["user__username", "object_repr", "change_message"]
+    search_help_text = _("Who, on what, or what was done")
+    empty_hint = _("Every action in the admin leaves an entry here.")
+    ordering = ["-pk"]
+    sortable_by = []
+
+    @admin.display(description=_("object"))
+    def shown_object(self, entry: LogEntry) -> str | SafeString:
+        address = entry.get_admin_url()
+        if entry.is_deletion() or not entry.object_id or not address:
+            return entry.object_repr[:80]
+        return format_html('<a href="{}"><bdi>{}</bdi></a>', address, entry.object_repr[:80])
+
+    @admin.display(description=_("what"))
+    def shown_message(self, entry: LogEntry) -> str:
+        return entry.get_change_message()[:300]

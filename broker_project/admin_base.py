@@ -6,55 +6,36 @@ the chosen rows and returns an :class:`ActionReport`.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.options import IS_POPUP_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
-from broker_project.admin_export import export_csv
+from broker_project.admin_lists import BaseAdmin, ListPage
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
 
 ModelT = TypeVar("ModelT", bound=Model)
+RowT = TypeVar("RowT")
 CONFIRM_FIELD = "confirmed"
-COUNTED_ROWS = 10_000
 LOGGED_ROWS = 200  # an action on more rows leaves one entry for all of them
+ACTION_SECONDS = 60.0  # no row is begun after this: a request that never ends helps nobody
 
-if TYPE_CHECKING:
-    BaseAdmin = admin.ModelAdmin
-else:
-
-    class BaseAdmin(admin.ModelAdmin):
-        """``ModelAdmin`` is generic for the type checker only; this one takes a model in brackets, too."""
-
-        def __class_getitem__(cls, model: object) -> type:
-            return cls
-
-
-class LimitedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts no further than anybody pages: a full count of a million rows takes seconds."""
-
-    @cached_property
-    def count(self) -> int:
-        rows = self.object_list
-        if isinstance(rows, QuerySet):
-            return rows.order_by()[:COUNTED_ROWS].count()
-        return len(rows)
+__all__ = ["ActionReport", "BaseAdmin", "EvidenceAdmin", "ListPage", "confirmed_action", "in_time"]
 
 
 @dataclass
@@ -85,13 +66,18 @@ class ActionReport:
         return text
 
 
-class EvidenceAdmin(BaseAdmin[ModelT]):
-    """Rows that the broker writes and people read. Only actions change them."""
+def in_time(rows: Iterable[RowT], report: ActionReport, seconds: float = ACTION_SECONDS) -> Iterator[RowT]:
+    """The rows one by one until the time is up; the others are left alone and can be chosen again."""
+    deadline = time.monotonic() + seconds
+    for row in rows:
+        if time.monotonic() > deadline:
+            report.leave(_("no time left, choose it again"))
+        else:
+            yield row
 
-    list_per_page = 50
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-    paginator = LimitedPaginator
+
+class EvidenceAdmin(ListPage[ModelT]):
+    """Rows that the broker writes and people read. Only actions change them."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -101,17 +87,6 @@ class EvidenceAdmin(BaseAdmin[ModelT]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Whoever sees a list may take it along."""
-        actions = super().get_actions(request)
-        if not self.has_view_permission(request) or IS_POPUP_VAR in request.GET:
-            return actions
-        return {**actions, "export_csv": (export_csv, "export_csv", _("Export as CSV"))}
-
-    def prepare_rows(self, rows: list[ModelT]) -> list[ModelT]:
-        """A place to add what columns need and the database does not have, for many rows at once."""
-        return rows
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         """Who may run actions: those with the model's change permission, although nobody edits its rows."""

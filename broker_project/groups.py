@@ -36,7 +36,8 @@ def permissions_of(name: str) -> Iterable[Permission]:
         acting = Q(codename__startswith="change_") & ~reserved & ~Q(codename="change_redis")
         return ours.filter(viewing | acting | Q(codename__in=["add_feed"]))
     people = Q(content_type__app_label="auth", content_type__model__in=["user", "group"])
-    return Permission.objects.filter(Q(content_type__app_label__in=OURS) | people)
+    deeds = Q(content_type__app_label="admin", codename="view_logentry")  # who did what
+    return Permission.objects.filter(Q(content_type__app_label__in=OURS) | people | deeds)
 
 
 def make_groups(sender: AppConfig | None = None, using: str = "default", **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
@@ -20,12 +20,21 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from broker_project.admin_base import ActionReport, BaseAdmin, EvidenceAdmin, confirmed_action
+from broker_project.admin_base import (
+    ACTION_SECONDS,
+    ActionReport,
+    BaseAdmin,
+    EvidenceAdmin,
+    ListPage,
+    confirmed_action,
+    in_time,
+)
+from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.http import Fetcher
-from feeds import selectors, services
+from feeds import selectors, services, standing
 from feeds.ingest import fetch_feed, pause_feed, resume_feed
-from feeds.lifecycle import WAITING, Status
-from feeds.models import Feed, FeedSettings, Item, ItemDetail, Post
+from feeds.lifecycle import WAITING, WORDS, Status
+from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
 from feeds.processing import (
     DEFAULT_LIMITS,
     StepResult,
@@ -36,8 +45,28 @@ from feeds.processing import (
     summarise_item,
 )
 
-ACTION_SECONDS = 60.0  # an action that calls outside systems stops starting new rows after this
 MAX_SUMMARY_LENGTH = 4000
+
+
+class ItemDates(DateRangeFilter):
+    """By the index over status and time: ``items`` has none over the time alone."""
+
+    def narrow(self, queryset: QuerySet[Any], conditions: dict[str, Any]) -> QuerySet[Any]:
+        return queryset.filter(status__in=Status.values, **conditions)
+
+
+class ItemStatus(admin.ChoicesFieldListFilter):
+    """Django's own, but that a stretch of numbers, once chosen, is what the database follows.
+
+    SQLite prefers the index of the status and would visit every row of it. A sum is in no index.
+    """
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.used_parameters.get(self.lookup_kwarg)
+        if not chosen or not ItemAdmin.looks_slowly(request):
+            return super().queryset(request, queryset)
+        wanted = [value for value in map(str, Status.values) if value in chosen]
+        return queryset.alias(status_sum=F("status") + 0).filter(status_sum__in=wanted)
 
 
 @admin.register(Item)
@@ -53,7 +82,10 @@ class ItemAdmin(EvidenceAdmin[Item]):
         "post_link",
     ]
     list_display_links = ["shown_title"]
-    list_filter = ["status", "reason", "detail__feed", "published_at"]
+    list_filter = [("status", ItemStatus), "reason", "detail__feed", ("published_at", ItemDates)]
+    slow_lookups = ("q", "reason__exact", "detail__feed__id__exact")
+    by_publication = ("status__exact", "published_at_from", "published_at_until")
+    empty_hint = _("The poller “feeds” adds them. Set FEED_URLS, or add a feed.")
     list_select_related = ["detail__feed", "post"]
     search_fields = ["title", "url"]
     search_help_text = _("Title or address")
@@ -147,12 +179,15 @@ class ItemAdmin(EvidenceAdmin[Item]):
             self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:feeds_item_change", args=[item.pk]))
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def get_ordering(self, request: HttpRequest) -> list[str]:
+        # An index has each status in the order of publication; by number it would be sorted anew.
+        is_indexed = any(request.GET.get(name) for name in self.by_publication)
+        return ["-published_at"] if is_indexed and not self.looks_slowly(request) else ["-pk"]
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
         counts = selectors.counts_by_status()
-        tabs = [(status.value, status.label, counts[status.name.lower()]) for status in Status]
-        return super().changelist_view(request, {**(extra_context or {}), "status_tabs": tabs})
+        by_value = {status.value: counts[status.name.lower()] for status in Status}
+        return choice_tabs("status__exact", Status.choices, by_value)
 
     def change_view(
         self,
@@ -171,15 +206,19 @@ class ItemAdmin(EvidenceAdmin[Item]):
                 preview = post.text
             elif detail is not None and detail.summary:
                 preview = post_text(item, FeedSettings.current(), DEFAULT_LIMITS)
+            lease = getattr(item, "lease", None)
+            may_act = self.has_operate_permission(request)
             context |= {
                 "item": item,
+                "standing": standing.item_standing(item, detail, lease, post, timezone.now()),
+                "allowed": standing.allowed_actions(item, lease) if may_act else [],
                 "detail": detail,
                 "post": post,
                 "post_preview": preview,
                 "timeline": selectors.item_timeline(item.pk),
-                "can_edit_summary": is_editable and self.has_operate_permission(request),
+                "can_edit_summary": is_editable and may_act,
                 "max_summary_length": MAX_SUMMARY_LENGTH,
-                "lease": getattr(item, "lease", None),
+                "lease": lease,
             }
         return super().change_view(request, object_id, form_url, context)
 
@@ -200,7 +239,7 @@ def _for_each(
     queryset: QuerySet[Item], done: Any, service: Callable[[int], services.Refusal | None]
 ) -> ActionReport:
     report = ActionReport(done)
-    for pk in list(queryset.values_list("pk", flat=True)):
+    for pk in in_time(list(queryset.values_list("pk", flat=True)), report):
         refusal = service(pk)
         if refusal is None:
             report.changed += 1
@@ -234,7 +273,7 @@ def _run_steps(
 
 
 @admin.register(Feed)
-class FeedAdmin(BaseAdmin[Feed]):
+class FeedAdmin(ListPage[Feed]):
     READ_ONLY: ClassVar[list[str]] = [
         "source",
         "last_fetch_at",
@@ -258,11 +297,21 @@ class FeedAdmin(BaseAdmin[Feed]):
         "failures",
         "last_added",
     ]
-    list_filter = ["is_enabled", "is_dry_run", "source"]
+    list_filter = ["is_enabled", "is_dry_run", "source", ("last_fetch_at", DateRangeFilter)]
     search_fields = ["title", "url"]
+    search_help_text = _("Title or address")
+    empty_hint = _("Set FEED_URLS, or add a feed here.")
     actions = ["fetch_now", "pause", "resume"]
     fields = ["url", "title", "is_enabled", "is_dry_run", *READ_ONLY]
     readonly_fields = READ_ONLY
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        counts = selectors.feed_counts()
+        return [
+            Tab(_("enabled"), counts["enabled"], (("is_enabled__exact", "1"),)),
+            Tab(_("paused"), counts["paused"], (("is_enabled__exact", "0"),)),
+            Tab(_("failing"), counts["failing"], (("failures__gt", "0"),)),
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
         # Another address would be another feed; its items would belong to neither.
@@ -303,6 +352,53 @@ class FeedAdmin(BaseAdmin[Feed]):
             else:
                 report.leave(_("not paused"))
         return report
+
+
+class HappeningFilter(admin.SimpleListFilter):
+    title = _("what")
+    parameter_name = "what"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(WORDS.items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ItemEvent]) -> QuerySet[ItemEvent]:
+        return queryset.filter(what=self.value()) if self.value() else queryset
+
+
+@admin.register(ItemEvent)
+class ItemEventAdmin(EvidenceAdmin[ItemEvent]):
+    list_display = ["at", "shown_item", "shown_what", "shown_from", "shown_to", "shown_reason", "who"]
+    list_filter = [HappeningFilter, ("at", DateRangeFilter)]
+    list_select_related = ["item"]
+    search_fields = ["=item__id", "who"]
+    search_help_text = _("Number of the item or who")
+    slow_lookups = ("q", "what")
+    empty_hint = _("Everything that happens to an item is written down here.")
+    ordering = ["-pk"]
+    sortable_by = []
+    fields = ["at", "shown_item", "shown_what", "shown_from", "shown_to", "reason", "who"]
+    readonly_fields = ["shown_item", "shown_what", "shown_from", "shown_to"]
+
+    @admin.display(description=_("item"))
+    def shown_item(self, event: ItemEvent) -> SafeString:
+        address = reverse("admin:feeds_item_change", args=[event.item_id])
+        return format_html('<a href="{}"><bdi>{}</bdi></a>', address, event.item.title[:80])
+
+    @admin.display(description=_("what"))
+    def shown_what(self, event: ItemEvent) -> str:
+        return event.shown_what
+
+    @admin.display(description=_("from"))
+    def shown_from(self, event: ItemEvent) -> str:
+        return event.shown_from
+
+    @admin.display(description=_("to"))
+    def shown_to(self, event: ItemEvent) -> str:
+        return event.shown_to
+
+    @admin.display(description=_("reason"))
+    def shown_reason(self, event: ItemEvent) -> str:
+        return event.reason[:120]
 
 
 @admin.register(FeedSettings)

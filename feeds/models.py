@@ -129,6 +129,13 @@ class ItemDetail(models.Model):
     class Meta:
         verbose_name = _("item detail")
         verbose_name_plural = _("item details")
+        indexes = [
+            # The sums of a month are read from the index alone.
+            models.Index(
+                fields=["screened_at", "input_tokens", "output_tokens", "cost_usd"],
+                name="idx_feeds_detail_usage",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"detail of item {self.item_id}"
@@ -173,7 +180,7 @@ class Post(models.Model):
     class Meta:
         verbose_name = _("post")
         verbose_name_plural = _("posts")
-        indexes = [models.Index(fields=["state"], name="idx_feeds_post_state")]
+        indexes = [models.Index(fields=["state", "posted_at"], name="idx_feeds_post_state_posted")]
 
     def __str__(self) -> str:
         return f"{self.state}: {self.text[:60]}"

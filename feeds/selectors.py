@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
+from broker_project.lib.short_cache import remembered
 from feeds.lifecycle import Reason, Status
 from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 
@@ -42,8 +43,9 @@ def due_feeds(urls: Sequence[str], now: datetime, *, is_forced: bool = False) ->
 
 
 def counts_by_status() -> dict[str, int]:
-    """Items by status word, every status named."""
-    found = dict(Item.objects.values_list("status").annotate(Count("pk")).order_by())
+    """Items by status word, every status named. A count of very many rows is kept for some seconds."""
+    rows = Item.objects.values_list("status").annotate(Count("pk")).order_by()
+    found = remembered("items", lambda: dict(rows))
     return {status.name.lower(): found.get(status.value, 0) for status in Status}
 
 
@@ -61,6 +63,21 @@ def counts_by_reason() -> dict[str, int]:
 def counts_by_post_state() -> dict[str, int]:
     found = dict(Post.objects.values_list("state").annotate(Count("pk")).order_by())
     return {state.value: found.get(state.value, 0) for state in Post.State}
+
+
+def reasons_since(moment: datetime) -> dict[str, int]:
+    """Items deferred or ended since then, by reason."""
+    checked = Item.objects.filter(status__in=[Status.DEFERRED, Status.PROCESSED], last_checked_at__gte=moment)
+    found = dict(checked.values_list("reason").annotate(Count("pk")).order_by())
+    return {reason.name.lower(): found.get(reason.value, 0) for reason in Reason}
+
+
+def feed_counts() -> dict[str, int]:
+    return Feed.objects.aggregate(
+        enabled=Count("pk", filter=Q(is_enabled=True)),
+        paused=Count("pk", filter=Q(is_enabled=False)),
+        failing=Count("pk", filter=Q(failures__gt=0)),
+    )
 
 
 def failing_feeds() -> QuerySet[Feed]:
@@ -104,4 +121,5 @@ def usage_since(now: datetime, days: int = 30) -> dict[str, Any]:
 
 
 def item_timeline(item_id: int) -> list[ItemEvent]:
-    return list(ItemEvent.objects.filter(item_id=item_id).order_by("pk"))
+    """Newest first."""
+    return list(ItemEvent.objects.filter(item_id=item_id).order_by("-pk")[:200])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, F, QuerySet, prefetch_related_objects
@@ -14,7 +15,7 @@ from tasks import issue_states
 from tasks.facts import subjects
 from tasks.index import review_delay
 from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
-from tasks.models import Agent, Assignment, Event, Issue, PullRequest, Repository
+from tasks.models import Agent, Assignment, Event, FixTask, Issue, PromptTemplate, PullRequest, Repository
 
 HISTORY = 100
 
@@ -71,6 +72,33 @@ def assignment_counts() -> dict[str, int]:
     """Assignments by state; read from the index alone."""
     rows = Assignment.objects.values_list("state").annotate(Count("pk")).order_by()
     return remembered("assignments", lambda: dict(rows))
+
+
+def by_switch(rows: QuerySet[Any], field: str) -> dict[bool, int]:
+    """Rows with a switch on and off; for tables that stay small."""
+    found = dict(rows.order_by().values_list(field).annotate(Count("pk")))
+    return {True: found.get(True, 0), False: found.get(False, 0)}
+
+
+def agent_counts() -> dict[bool, int]:
+    return by_switch(Agent.objects.all(), "is_enabled")
+
+
+def repository_counts() -> dict[bool, int]:
+    return by_switch(Repository.objects.all(), "is_enabled")
+
+
+def prompt_counts() -> dict[bool, int]:
+    return by_switch(PromptTemplate.objects.all(), "is_enabled")
+
+
+def pull_counts() -> dict[bool, int]:
+    return remembered("pulls", lambda: by_switch(PullRequest.objects.all(), "is_open"))
+
+
+def fix_counts() -> dict[str, int]:
+    rows = FixTask.objects.values_list("state").annotate(Count("pk")).order_by()
+    return remembered("fixes", lambda: dict(rows))
 
 
 def open_issue_count() -> int:

@@ -67,8 +67,23 @@ PATTERNS: list[tuple[re.Pattern[str], str, Promise]] = [
         gettext_lazy("Write another base branch into the issue's text."),
     ),
 ]
-# What events are called.
-EVENT_WORDS = (
+# Why a branch name is refused.
+BRANCH_PROBLEMS = frozenset(
+    (
+        gettext_noop("empty"),
+        gettext_noop("too long"),
+        gettext_noop("spaces or control characters"),
+        gettext_noop("begins or ends with a forbidden character"),
+        gettext_noop("characters that git forbids"),
+        gettext_noop("a name that git reserves"),
+        gettext_noop("looks like a reference or a commit"),
+        gettext_noop("characters that a shell would act on"),
+        gettext_noop("it is a protected branch"),
+        gettext_noop("it is its own base branch"),
+    )
+)
+# What events are called, and then the words of their statuses.
+EVENT_KINDS = (
     gettext_noop("opened"),
     gettext_noop("reopened"),
     gettext_noop("closed"),
@@ -89,6 +104,8 @@ EVENT_WORDS = (
     gettext_noop("labels given up"),
     gettext_noop("pull request opened"),
     gettext_noop("pull request reopened"),
+)
+STATUS_WORDS = (
     gettext_noop("open"),
     gettext_noop("processing"),
     gettext_noop("needs-review"),
@@ -101,7 +118,10 @@ def reason_in_words(reason: str) -> str:
         return _(reason)
     for expression, sentence, _advice in PATTERNS:
         if match := expression.fullmatch(reason):
-            return _(sentence) % match.groupdict()
+            found = {
+                name: _(text) if text in BRANCH_PROBLEMS else text for name, text in match.groupdict().items()
+            }
+            return _(sentence) % found
     return reason
 
 

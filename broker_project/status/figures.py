@@ -61,7 +61,7 @@ def tasks_pipeline() -> Pipeline:
             Stage(_("at work"), issues["at_work"], "/admin/tasks/assignment/?state__exact=live", "busy"),
             Stage(_("in review"), issues["in_review"], f"{url}in_review"),
             Stage(
-                _("completed"),
+                _("done"),
                 ended.get(AssignmentState.COMPLETED, 0),
                 "/admin/tasks/assignment/?state__exact=completed",
                 "good",
@@ -82,7 +82,7 @@ def tasks_pipeline() -> Pipeline:
 
 
 def item_counts() -> dict[str, int]:
-    return remembered("items", feed_selectors.counts_by_status)
+    return feed_selectors.counts_by_status()
 
 
 def exhausted_items() -> int:

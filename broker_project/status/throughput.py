@@ -1,109 +1,167 @@
-"""How much was finished, hour by hour and day by day, from the events of each kind of work."""
+"""How much was finished and how long it took, hour by hour and day by day, from the events of each kind of work."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from itertools import pairwise
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.core.cache import cache
-from django.db.models import Count, Q, QuerySet
-from django.utils import timezone
+from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils.translation import gettext as _
-from django_redis.exceptions import ConnectionInterrupted
-from redis.exceptions import RedisError
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.logs import get_logger
 from broker_project.lib.short_cache import remembered
-from broker_project.lib.stores import keyspace, redis_client
+from broker_project.status import buckets as b
 from broker_project.status.charts import Bars
 from feeds.models import ItemEvent
+from fixtures.lifecycle import from_jst_text
 from fixtures.models import Event as MatchEvent
+from fixtures.models import FixtureStatus
 from tasks.models import Event as TaskEvent
 
-log = get_logger(__name__)
-
-HOURS, DAYS = 24, 7
-SETTLED = timedelta(minutes=10)  # longer than a transaction may hold events back
-BUCKET_SECONDS = 8 * 86400
-
-
-def hour_edges(now: datetime) -> list[datetime]:
-    """The beginnings of the last 24 hours in local time, and the end of the present one."""
-    this_hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
-    return [this_hour + timedelta(hours=i) for i in range(1 - HOURS, 2)]
+SAMPLE = 4000  # durations read at once; of more, an even share
+Durations = tuple[float, float, int]  # median and ninth decile in seconds, and of how many
+NOTHING: Durations = (0.0, 0.0, 0)
+UNITS = ((90 * 60.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s"))  # from how long on, seconds, name
 
 
-def day_edges(now: datetime) -> list[datetime]:
-    today = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
-    return [today + timedelta(days=i) for i in range(1 - DAYS, 2)]
+@dataclass(frozen=True)
+class Kind:
+    """A kind of work: the events that end a piece of it, and those of them that say how long it took."""
+
+    name: str
+    finished: QuerySet[Any]
+    timed: QuerySet[Any]  # with an annotation ``since``
+    took: str  # the time it took, in a word or two
+    explanation: str
 
 
-def finished_tasks() -> QuerySet[Any]:
-    return TaskEvent.objects.filter(what="completed")
+def tasks() -> Kind:
+    finished = TaskEvent.objects.filter(what="completed")
+    timed = finished.filter(assignment__isnull=False).annotate(since=F("assignment__created_at"))
+    return Kind("tasks", finished, timed, _("Time to complete"), _("from assigned to completed"))
 
 
-def finished_items() -> QuerySet[Any]:
-    return ItemEvent.objects.filter(to_status="processed").exclude(from_status="processed")
+def items() -> Kind:
+    finished = ItemEvent.objects.filter(to_status="processed").exclude(from_status="processed")
+    timed = ItemEvent.objects.filter(what="posted").annotate(since=F("item__created_at"))
+    return Kind("items", finished, timed, _("Time to post"), _("from found to posted"))
 
 
-def finished_matches() -> QuerySet[Any]:
-    return MatchEvent.objects.filter(to_status="complete").exclude(from_status="complete")
+def matches() -> Kind:
+    # Guides are written before kickoff, so the first attempt is what the waiting begins with.
+    finished = MatchEvent.objects.filter(to_status="complete").exclude(from_status="complete")
+    row = FixtureStatus.objects.filter(pk=OuterRef("fixture_id")).values("first_attempt_at")
+    timed = finished.annotate(since=Subquery(row, output_field=CharField()))
+    return Kind("matches", finished, timed, _("Time to write"), _("from the first attempt to the guide"))
 
 
-def per_bucket(name: str, events: QuerySet[Any], edges: Sequence[datetime], now: datetime) -> list[int]:
-    """The events between each two edges. What lies in the past is counted once and then remembered."""
-    pairs = list(pairwise(edges))
-    keys = [f"bucket:{name}:{a.timestamp():.0f}:{(b - a).total_seconds():.0f}" for a, b in pairs]
-    try:
-        known: dict[str, int] = cache.get_many(keys)
-    except (ConnectionInterrupted, RedisError):
-        known = {}
-    missing = [i for i, key in enumerate(keys) if key not in known]
-    counts = {f"b{i}": Count("pk", filter=Q(at__gte=pairs[i][0], at__lt=pairs[i][1])) for i in missing}
-    since = pairs[missing[0]][0] if missing else edges[-1]
-    found = events.filter(at__gte=since).order_by().aggregate(**counts) if missing else {}
-    final = {keys[i]: found[f"b{i}"] for i in missing if pairs[i][1] <= now - SETTLED}
-    try:
-        cache.set_many(final, BUCKET_SECONDS)
-    except (ConnectionInterrupted, RedisError) as error:
-        log.warning("buckets not kept", name=name, error=str(error))
-    return [known[key] if key in known else found[f"b{i}"] for i, key in enumerate(keys)]
+@dataclass(frozen=True)
+class Charts:
+    """What one kind of work shows: finished and how long it took, each by hour and by day."""
+
+    finished_hours: Bars
+    finished_days: Bars
+    took_hours: Bars
+    took_days: Bars
+    took: str
+    explanation: str
 
 
-def finished_bars(name: str, events: QuerySet[Any], now: datetime) -> tuple[Bars, Bars]:
-    """The last 24 hours and the last 7 days."""
-    hours, days = hour_edges(now), day_edges(now)
-    by_hour = remembered(f"{name}:{hours[0]:%Y%m%d%H}", lambda: per_bucket(name, events, hours, now))
-    by_day = remembered(f"{name}:{days[0]:%Y%m%d}", lambda: per_bucket(name, events, days, now))
-    return (
-        Bars(_("Finished in the last 24 hours"), by_hour, [f"{edge:%H:00}" for edge in hours[:-1]]),
-        Bars(_("Finished in the last 7 days"), by_day, [f"{edge:%m-%d}" for edge in days[:-1]], every=1),
+def charts(kind: Kind, now: datetime) -> Charts:
+    hours, days = b.hours(now), b.days(now)
+    stamp = f"{kind.name}:{hours[0].start:%Y%m%d%H}"
+    counts = remembered(f"{stamp}:finished", lambda: finished_counts(kind, [*hours, *days], now))
+    a_day = dict(zip(days, counts[b.HOURS :], strict=True))
+    took = remembered(f"{stamp}:took", lambda: durations(kind, [*hours, *days], now, a_day))
+    hour_names = [f"{bucket.start:%H:00}" for bucket in hours]
+    day_names = [f"{bucket.start:%m-%d}" for bucket in days]
+    last_hours, last_days = _("24 h"), _("7 days")
+    done = _("Finished")
+    return Charts(
+        Bars(f"{done}, {last_hours}", counts[: b.HOURS], hour_names),
+        Bars(f"{done}, {last_days}", counts[b.HOURS :], day_names, every=2),
+        took_bars(f"{kind.took}, {last_hours}", took[: b.HOURS], hour_names, 6),
+        took_bars(f"{kind.took}, {last_days}", took[b.HOURS :], day_names, 2),
+        kind.took,
+        kind.explanation,
     )
 
 
-def task_minutes(now: datetime) -> Bars | None:
-    """The median minutes of a task by hour, from the statistics that the metrics poller keeps in Redis."""
-    hours = hour_edges(now)[:-1]
-    fields = [f"{edge:%Y-%m-%dT%H}" for edge in hours]
-    try:
-        stored: list[str | None] = redis_client().hmget(  # type: ignore[assignment]
-            keyspace().key(k.STATS_PERFORMANCE_HOURLY), fields
-        )
-    except RedisError:
-        return None
-    values = [median_minutes(text) for text in stored]
-    if not any(values):
-        return None
-    labels = [f"{edge:%H:00}" for edge in hours]
-    return Bars(_("Median minutes of a task"), values, labels, unit=_("min"))
+def finished_counts(kind: Kind, wanted: Sequence[b.Bucket], now: datetime) -> list[int]:
+    """The events in each bucket. What lies in the past is counted once and then remembered."""
+    found: dict[b.Bucket, int] = b.known(kind.name, wanted)
+    missing = [bucket for bucket in wanted if bucket not in found]
+    if missing:
+        sums = {
+            f"b{i}": Count("pk", filter=Q(at__gte=bucket.start, at__lt=bucket.end))
+            for i, bucket in enumerate(missing)
+        }
+        since = min(bucket.start for bucket in missing)
+        counted = kind.finished.filter(at__gte=since).order_by().aggregate(**sums)
+        fresh = {bucket: counted[f"b{i}"] for i, bucket in enumerate(missing)}
+        b.remember(kind.name, fresh, now)
+        found = {**found, **fresh}
+    return [found[bucket] for bucket in wanted]
 
 
-def median_minutes(text: str | None) -> float:
-    try:
-        return round(float(json.loads(text or "{}").get("complete", {}).get("p50", 0)) / 60, 1)
-    except (ValueError, TypeError, AttributeError):
-        return 0.0
+def durations(
+    kind: Kind, wanted: Sequence[b.Bucket], now: datetime, a_day: Mapping[b.Bucket, int]
+) -> list[Durations]:
+    """Median and ninth decile of each bucket, likewise remembered.
+
+    ``a_day`` says how many events to expect. Of more than ``SAMPLE`` every n-th is read: a page stays as
+    quick on a busy day.
+    """
+    name = f"{kind.name}:took"
+    found: dict[b.Bucket, Durations] = b.known(name, wanted)
+    missing = [bucket for bucket in wanted if bucket not in found]
+    if missing:
+        since = min(bucket.start for bucket in missing)
+        rows = kind.timed.filter(at__gte=since).order_by()
+        expected = sum(count for day, count in a_day.items() if day.end > since)
+        if expected > SAMPLE:
+            rows = rows.annotate(share=F("pk") % math.ceil(expected / SAMPLE)).filter(share=0)
+        ended = list(pairs(rows.values_list("at", "since")[: 2 * SAMPLE]))
+        fresh = {bucket: spread([seconds for at, seconds in ended if bucket.holds(at)]) for bucket in missing}
+        b.remember(name, fresh, now)
+        found = {**found, **fresh}
+    return [found[bucket] for bucket in wanted]
+
+
+def pairs(rows: Iterable[tuple[datetime, datetime | str | None]]) -> Iterable[tuple[datetime, float]]:
+    """When each ended and how many seconds it took; what has no beginning is left out."""
+    for at, since in rows:
+        began = from_jst_text(since) if isinstance(since, str) else since
+        if began is not None:
+            yield at, max(0.0, (at - began).total_seconds())
+
+
+def spread(seconds: list[float]) -> Durations:
+    if not seconds:
+        return NOTHING
+    ordered = sorted(seconds)
+    last = len(ordered) - 1
+    return ordered[last // 2], ordered[math.ceil(last * 0.9)], len(ordered)
+
+
+def took_bars(title: str, took: Sequence[Durations], labels: Sequence[str], every: int) -> Bars:
+    """Medians as bars in the unit that suits the longest of them."""
+    longest = max(entry[0] for entry in took)
+    divisor, unit = next((size, name) for limit, size, name in UNITS if longest >= limit)
+    newest = next((entry[0] for entry in reversed(took) if entry[2]), 0.0)
+
+    def shown(seconds: float) -> float:
+        # Work that took no time at all is not the same as none: the bar stays visible.
+        return max(0.1, round(seconds / divisor, 1))
+
+    return Bars(
+        title,
+        [shown(entry[0]) if entry[2] else 0 for entry in took],
+        labels,
+        unit={"h": _("h"), "min": _("min"), "s": _("s")}[unit],
+        every=every,
+        upper=[shown(entry[1]) if entry[2] else 0 for entry in took],
+        newest=shown(newest),
+    )

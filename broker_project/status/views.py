@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -39,18 +40,13 @@ def overview_context() -> dict[str, Any]:
     pipelines = [figures.tasks_pipeline(), figures.feeds_pipeline(), figures.fixtures_pipeline()]
     pollers = poller_states()
     budgets = figures.budgets()
-    charts = {
-        "tasks": throughput.finished_bars("tasks", throughput.finished_tasks(), now),
-        "feeds": throughput.finished_bars("items", throughput.finished_items(), now),
-        "fixtures": throughput.finished_bars("matches", throughput.finished_matches(), now),
-    }
+    kinds = {"tasks": throughput.tasks(), "feeds": throughput.items(), "fixtures": throughput.matches()}
     return {
         "now": now,
-        "kinds": [(pipeline, *charts[pipeline.name]) for pipeline in pipelines],
+        "kinds": [(pipeline, throughput.charts(kinds[pipeline.name], now)) for pipeline in pipelines],
         "needs": figures.needs(now, pollers, pipelines, budgets),
         "pollers": pollers,
         "budgets": budgets,
-        "task_minutes": throughput.task_minutes(now),
         "at_work": figures.agents_at_work(),
     }
 
@@ -67,12 +63,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 @never_cache
 def tasks(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
-    hours, days = throughput.finished_bars("tasks", throughput.finished_tasks(), now)
     context = {
         "pipeline": figures.tasks_pipeline(),
-        "hours": hours,
-        "days": days,
-        "task_minutes": throughput.task_minutes(now),
+        "charts": throughput.charts(throughput.tasks(), now),
         "at_work": figures.agents_at_work(),
         "agents": task_selectors.agents_seen(),
         "events": task_selectors.recent_events(),
@@ -87,12 +80,11 @@ def tasks(request: HttpRequest) -> HttpResponse:
 @never_cache
 def feeds(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
-    hours, days = throughput.finished_bars("items", throughput.finished_items(), now)
-    reasons = remembered("items:reasons", feed_selectors.counts_by_reason)
+    week = now - timedelta(days=7)
+    reasons = remembered("items:reasons", lambda: feed_selectors.reasons_since(week))
     context = {
         "pipeline": figures.feeds_pipeline(),
-        "hours": hours,
-        "days": days,
+        "charts": throughput.charts(throughput.items(), now),
         "feeds": feed_selectors.feeds_overview()[:100],
         "reasons": [(reason.label, reasons[reason.name.lower()]) for reason in Reason],
         "posts": feed_selectors.recent_posts(15),
@@ -108,11 +100,9 @@ def feeds(request: HttpRequest) -> HttpResponse:
 @never_cache
 def fixtures(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
-    hours, days = throughput.finished_bars("matches", throughput.finished_matches(), now)
     context = {
         "pipeline": figures.fixtures_pipeline(),
-        "hours": hours,
-        "days": days,
+        "charts": throughput.charts(throughput.matches(), now),
         "matches": match_selectors.matches_around(now),
         "failed": match_selectors.failed_matches(),
         "csv": match_selectors.csv_state(),

@@ -18,7 +18,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, BaseAdmin, confirmed_action
+from broker_project.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.admin_lists import DateRangeFilter, Tab
 from tasks import selectors
 from tasks.admin.shown import issue_link, local_time
 from tasks.lifecycle import AGENT_ID, agent_id_problem
@@ -61,7 +62,7 @@ class AgentForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Agent)
-class AgentAdmin(BaseAdmin[Agent]):
+class AgentAdmin(ListPage[Agent]):
     form = AgentForm
     list_display = [
         "name",
@@ -72,9 +73,10 @@ class AgentAdmin(BaseAdmin[Agent]):
         "last_seen_at",
         "token_hint",
     ]
-    list_filter = ["is_enabled", "last_seen_at"]
+    list_filter = ["is_enabled", ("last_seen_at", DateRangeFilter)]
     search_fields = ["name"]
-    show_facets = admin.ShowFacets.NEVER
+    search_help_text = _("Agent id")
+    empty_hint = _("Add one here, or with manage.py create_agent NAME; its token is shown once.")
     actions = ["enable", "disable", "revoke"]
     SEEN = ["token_hint", "token_made_at", "created_at", "last_seen_at"]
 
@@ -195,6 +197,13 @@ class AgentAdmin(BaseAdmin[Agent]):
         return report
 
     # Pages
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        counts = selectors.agent_counts()
+        return [
+            Tab(_("enabled"), counts[True], (("is_enabled__exact", "1"),)),
+            Tab(_("disabled"), counts[False], (("is_enabled__exact", "0"),)),
+        ]
 
     def change_view(
         self,

@@ -12,7 +12,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action, in_time
+from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from tasks import selectors
 from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short, who
 from tasks.lifecycle import AssignmentState
@@ -37,14 +38,21 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
         "last_heartbeat_at",
         "ended_at",
     ]
-    list_filter = ["state", "task_type", RoleFilter, "repository", "created_at", "is_cancelled"]
+    list_filter = [
+        "state",
+        "task_type",
+        RoleFilter,
+        "repository",
+        ("created_at", DateRangeFilter),
+        "is_cancelled",
+    ]
+    slow_lookups = ("q", "role", "task_type__exact", "is_cancelled__exact")
+    empty_hint = _("Agents get a task by asking: POST /api/v1/request-task.")
     list_select_related = ["agent", "repository"]
     search_fields = ["=number", "agent__name", "branch", "request_id"]
     search_help_text = _("Issue number, agent, branch or request id")
-    ordering = ["-id"]
     sortable_by = ["id", "created_at", "last_heartbeat_at"]
     actions = ["release", "park", "offer_again"]
-    change_list_template = "admin/tabbed_change_list.html"
     exclude = ["answer", "labels_due", "number"]
     readonly_fields = ["issue", "lease_expires", "labels_waiting"]
 
@@ -83,7 +91,7 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
     )
     def release(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
         report = ActionReport(_("released"))
-        for row in list(queryset.select_related("agent", "repository")):
+        for row in in_time(list(queryset.select_related("agent", "repository")), report):
             refusal = operating.release(row, who=who(request), now=timezone.now())
             if refusal == operating.ENDED:
                 report.leave(row.get_state_display())
@@ -113,12 +121,13 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
 
     # Pages
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        counts = selectors.assignment_counts()
-        tabs = [(f"state__exact={value}", label, counts.get(value, 0)) for value, label in STATE_CHOICES]
-        return super().changelist_view(request, {**(extra_context or {}), "tabs": tabs})
+    def get_ordering(self, request: HttpRequest) -> list[str]:
+        # An index has each state in the order of its heartbeats; by number it would be sorted anew.
+        is_indexed = request.GET.get("state__exact") and not self.looks_slowly(request)
+        return ["-last_heartbeat_at"] if is_indexed else ["-pk"]
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        return choice_tabs("state__exact", STATE_CHOICES, selectors.assignment_counts())
 
     def change_view(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -10,14 +12,18 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import EvidenceAdmin
+from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
+from tasks import selectors
 from tasks.admin.shown import issue_link, label_chips, outside_link, short
 from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
+from tasks.words import EVENT_KINDS
 
 
 @admin.register(PullRequest)
 class PullRequestAdmin(EvidenceAdmin[PullRequest]):
     list_display = ["__str__", "repository", "is_open", "head_ref", "base_ref", "closed_issues", "updated_at"]
-    list_filter = ["is_open", "repository", "updated_at"]
+    list_filter = ["is_open", "repository", ("updated_at", DateRangeFilter)]
+    empty_hint = _("The poller “issues” reads open pull requests together with the issues.")
     list_select_related = ["repository"]
     search_fields = ["=number", "title", "head_ref"]
     search_help_text = _("Number, title or branch")
@@ -25,6 +31,13 @@ class PullRequestAdmin(EvidenceAdmin[PullRequest]):
     sortable_by = ["updated_at"]
     exclude = ["labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
     readonly_fields = ["address", "shown_labels", "closed_issues"]
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        counts = selectors.pull_counts()
+        return [
+            Tab(_("open"), counts[True], (("is_open__exact", "1"),)),
+            Tab(_("closed"), counts[False], (("is_open__exact", "0"),)),
+        ]
 
     @admin.display(description=_("closes"))
     def closed_issues(self, pull: PullRequest) -> str:
@@ -42,13 +55,17 @@ class PullRequestAdmin(EvidenceAdmin[PullRequest]):
 @admin.register(FixTask)
 class FixTaskAdmin(EvidenceAdmin[FixTask]):
     list_display = ["__str__", "repository", "state", "lost_attempts", "created_at", "expires_at"]
-    list_filter = ["state", "repository", "created_at"]
+    list_filter = ["state", "repository", ("created_at", DateRangeFilter)]
+    empty_hint = _("They come from POST /api/v1/tasks/fix, or from review comments.")
     list_select_related = ["repository"]
     search_fields = ["=pull_number"]
     search_help_text = _("Number of the pull request")
     ordering = ["-pk"]
     exclude = ["comments"]
     readonly_fields = ["shown_comments", "pull_request"]
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        return choice_tabs("state__exact", FixTask.State.choices, selectors.fix_counts())
 
     @admin.display(description=_("review comments"))
     def shown_comments(self, fix: FixTask) -> str:
@@ -57,6 +74,19 @@ class FixTaskAdmin(EvidenceAdmin[FixTask]):
     @admin.display(description=_("pull request"))
     def pull_request(self, fix: FixTask) -> SafeString:
         return issue_link(fix.repository_id, fix.pull_number)
+
+
+class WhatFilter(admin.SimpleListFilter):
+    """The words that events are called by; listing the column's own values would read every row."""
+
+    title = _("what")
+    parameter_name = "what"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(word, gettext(word)) for word in EVENT_KINDS]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        return queryset.filter(what=self.value()) if self.value() else queryset
 
 
 @admin.register(Event)
@@ -71,7 +101,9 @@ class EventAdmin(EvidenceAdmin[Event]):
         "shown_reason",
         "who",
     ]
-    list_filter = ["at", "repository"]
+    list_filter = [WhatFilter, ("at", DateRangeFilter), "repository"]
+    slow_lookups = ("q", "what")
+    empty_hint = _("Everything that happens to an issue is written down here.")
     list_select_related = ["repository"]
     search_fields = ["=number", "who"]
     search_help_text = _("Issue number or who")
@@ -79,9 +111,6 @@ class EventAdmin(EvidenceAdmin[Event]):
     sortable_by = []
     exclude = ["number"]
     readonly_fields = ["issue"]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
-        return super().get_queryset(request)
 
     @admin.display(description=_("issue"))
     def issue(self, event: Event) -> SafeString:
@@ -99,7 +128,8 @@ class EventAdmin(EvidenceAdmin[Event]):
 @admin.register(WebhookDelivery)
 class WebhookDeliveryAdmin(EvidenceAdmin[WebhookDelivery]):
     list_display = ["delivery_id", "event", "received_at"]
-    list_filter = ["received_at"]
+    list_filter = [("received_at", DateRangeFilter)]
+    empty_hint = _("Set the webhook up on GitHub; the operator's guide says how.")
     search_fields = ["delivery_id", "=event"]
     ordering = ["-received_at"]
     sortable_by = []

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.admin_lists import DateRangeFilter, Tab
 from tasks import issue_states, selectors
 from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short
 from tasks.lifecycle import LIVE_STATES, PARKED
@@ -57,14 +58,14 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         "repository",
     ]
     list_display_links = ["shown_number", "shown_title"]
-    list_filter = [IssueStateFilter, "is_open", "priority", "repository", "updated_at"]
+    list_filter = [IssueStateFilter, "is_open", "priority", "repository", ("updated_at", DateRangeFilter)]
+    empty_hint = _("The poller “issues” reads them from GitHub. Set GITHUB_REPOSITORY, or add a repository.")
     list_select_related = ["repository"]
     search_fields = ["=number", "title"]
     search_help_text = _("Number or title")
     ordering = ["-pk"]
     sortable_by = ["shown_number", "shown_priority", "updated_at", "lost_attempts"]
     actions = ["park", "offer_again"]
-    change_list_template = "admin/tabbed_change_list.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Issue]:
         return super().get_queryset(request).defer("raw")
@@ -117,16 +118,9 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         pull = get_object_or_404(selectors.pulls_numbered(repository_id, number))
         return HttpResponseRedirect(reverse("admin:tasks_pullrequest_change", args=[pull.pk]))
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
         counts = selectors.issue_counts()
-        tabs = [(f"state={name}", label, counts[name]) for name, (label, _rows) in STATES.items()]
-        response = super().changelist_view(request, {**(extra_context or {}), "tabs": tabs})
-        context = getattr(response, "context_data", None) or {}
-        if "cl" in context:
-            context["cl"].result_list = self.prepare_rows(list(context["cl"].result_list))
-        return response
+        return [Tab(label, counts[name], (("state", name),)) for name, (label, _rows) in STATES.items()]
 
     def prepare_rows(self, rows: list[Issue]) -> list[Issue]:
         found = issue_states.reasons(rows, timezone.now())

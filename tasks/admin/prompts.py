@@ -14,7 +14,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from broker_project.admin_base import BaseAdmin
+from broker_project.admin_base import ListPage
+from broker_project.admin_lists import DateRangeFilter, Tab
+from tasks import selectors
 from tasks.models import PromptTemplate
 from tasks.prompt_texts import DEFAULTS
 from tasks.prompts import PLACEHOLDERS, UnknownPlaceholder, check_template, comment_line, fence
@@ -68,14 +70,16 @@ class PromptForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(PromptTemplate)
-class PromptTemplateAdmin(BaseAdmin[PromptTemplate]):
+class PromptTemplateAdmin(ListPage[PromptTemplate]):
     form = PromptForm
     list_display = ["task_type", "language", "is_enabled", "changed_at", "changed_by"]
     list_display_links = ["task_type", "language"]
-    list_filter = ["task_type", "language", "is_enabled"]
+    list_filter = ["task_type", "language", "is_enabled", ("changed_at", DateRangeFilter)]
+    search_fields = ["body"]
+    search_help_text = _("Words of the text")
+    empty_hint = _("The built-in texts are in use. Add one to change what agents read.")
     fields = ["task_type", "language", "body", "is_enabled", "changed_at", "changed_by"]
     readonly_fields = ["changed_at", "changed_by"]
-    show_facets = admin.ShowFacets.NEVER
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """A new one begins with the built-in text."""
@@ -85,6 +89,13 @@ class PromptTemplateAdmin(BaseAdmin[PromptTemplate]):
         if default is not None:
             given |= {"task_type": task_type, "language": language, "body": default}
         return given
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        counts = selectors.prompt_counts()
+        return [
+            Tab(_("in use"), counts[True], (("is_enabled__exact", "1"),)),
+            Tab(_("not in use"), counts[False], (("is_enabled__exact", "0"),)),
+        ]
 
     def save_model(self, request: HttpRequest, obj: PromptTemplate, form: Any, change: bool) -> None:
         obj.changed_by = request.user.get_username()

@@ -14,9 +14,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, BaseAdmin, confirmed_action
+from broker_project.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.admin_lists import Tab
 from broker_project.lib.environment import ConfigError
 from broker_project.lib.keyspace_config import check_namespace
+from tasks import selectors
 from tasks.models import Repository
 from tasks.repositories import forget_repositories
 
@@ -48,7 +50,7 @@ class RepositoryForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Repository)
-class RepositoryAdmin(BaseAdmin[Repository]):
+class RepositoryAdmin(ListPage[Repository]):
     form = RepositoryForm
     list_display = [
         "full_name",
@@ -61,7 +63,7 @@ class RepositoryAdmin(BaseAdmin[Repository]):
     list_filter = ["is_enabled"]
     search_fields = ["full_name", "namespace"]
     actions = ["enable", "disable", "read_anew"]
-    show_facets = admin.ShowFacets.NEVER
+    empty_hint = _("Set GITHUB_REPOSITORY, or add one here.")
     SEEN = ["default_branch", "synced_until_at", "last_full_sync_at", "last_error"]
 
     def get_fields(self, request: HttpRequest, obj: Repository | None = None) -> list[Any]:
@@ -73,6 +75,13 @@ class RepositoryAdmin(BaseAdmin[Repository]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Repository | None = None) -> bool:
         return False  # its history goes with it; switch it off instead
+
+    def state_tabs(self, request: HttpRequest) -> list[Tab]:
+        counts = selectors.repository_counts()
+        return [
+            Tab(_("enabled"), counts[True], (("is_enabled__exact", "1"),)),
+            Tab(_("disabled"), counts[False], (("is_enabled__exact", "0"),)),
+        ]
 
     def save_model(self, request: HttpRequest, obj: Repository, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

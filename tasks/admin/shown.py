@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from broker_project.admin_base import ActionReport
+from broker_project.admin_base import ActionReport, in_time
 from tasks.models import Issue, Repository
 
 TITLE_CHARACTERS = 90
@@ -55,7 +55,7 @@ def each_number(
 ) -> ActionReport:
     """A service of :mod:`tasks.services.operating` for each issue."""
     report = ActionReport(done)
-    for repository, number in pairs:
+    for repository, number in in_time(pairs, report):
         refusal = service(repository, number, who=who(request), now=timezone.now())
         if refusal:
             report.leave(_(refusal))

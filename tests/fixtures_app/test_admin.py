@@ -191,7 +191,7 @@ def test_a_match_with_its_timeline(admin: Client) -> None:
     act(admin, "retry", "4")
     page = admin.get(reverse("admin:fixtures_fixturestatus_change", args=["4"])).content.decode()
     assert "Timeline" in page
-    assert "<td>retry</td><td>failed</td><td>pending</td>" in page
+    assert "<td>set to retry</td><td>failed</td><td>pending</td>" in page
 
 
 @pytest.mark.parametrize("name", ["match", "report"])

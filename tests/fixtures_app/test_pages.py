@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import xml.etree.ElementTree as ET
+from base64 import b64encode
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -15,7 +17,7 @@ from fixtures.lifecycle import JST, Schedule
 from fixtures.metrics import metric_families
 from fixtures.models import CsvState, FixtureStatus, Match, Report
 from fixtures.syndication import icalendar
-from fixtures.views import feed_key
+from fixtures.views import feed_key, guide_policy
 
 NOW = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'
@@ -263,3 +265,14 @@ def test_the_list_hands_out_the_key(staff: Client) -> None:
     address = re.search(r'href="(/status/fixtures/reports\.rss\?key=[^"]+)"', page)
     assert address is not None
     assert Client().get(address[1].replace("&amp;", "&")).status_code == 200
+
+
+def test_a_guide_has_its_own_sheet_and_nothing_else() -> None:
+    sheet = "main{color:#123456}"
+    page = f"<head><style>{sheet}</style></head><body><style>body{{display:none}}</style></body>"
+    policy = guide_policy(page)
+    digest = b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}';" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "style-src 'none'" in guide_policy("<head></head><body></body>")
