@@ -54,6 +54,9 @@ def run(stage: Stage) -> Result:
         0.9,
         note=f"by CPU time {timings[few_name].cpu_us / max(timings[many_name].cpu_us, 1):.2f}",
     )
+    for name, server in ((few_name, few.product), (many_name, many.product)):
+        memory = server.memory_bytes / 2**20
+        result.figure(f"{name}: memory of the server", memory, "MB", f"{server.threads} threads")
     stage.say("counting")
     body = wanted[0]["body"]
 

@@ -25,7 +25,7 @@ WAIT_SECONDS = 600
 SPARE_FILES = 700
 WARM_UP = 50
 ANSWER_SECONDS = 30.0
-HERD_SECONDS = 400.0
+HERD_SECONDS = 240.0
 _deliveries = count(1)
 
 
@@ -55,7 +55,7 @@ def run(stage: Stage) -> Result:
     idle = (product.cpu_seconds - before) / (time.monotonic() - started)
     result.at_most("waiting: CPU of one core while idle", 100 * idle, 5, unit="%")
     wake_one_by_one(result, stage, fleet, bare)
-    wake_many(result, stage, fleet)
+    wake_many(result, stage, fleet, agents)
     stage.load.ask("let_go")
     return result
 
@@ -194,9 +194,9 @@ def moments(monitor: Monitor, channel: str) -> tuple[float, float]:
     raise BenchFailed("Redis saw no publish with a claim after it")
 
 
-def wake_many(result: Result, stage: Stage, fleet: Field) -> None:
+def wake_many(result: Result, stage: Stage, fleet: Field, agents: int) -> None:
     """As many new tasks at once as there are agents to take them: nobody asks in vain."""
-    herd = min(stage.scale.herd, stage.scale.waiting_agents)
+    herd = min(stage.scale.herd, agents)
     replacements = ask_for(fleet.agents(stage.scale.wakes + 1), ROLE, WAIT_SECONDS)
     stage.load.ask("hold", port=fleet.product.port, requests=replacements)
     time.sleep(stage.scale.settle_seconds)
@@ -210,17 +210,22 @@ def wake_many(result: Result, stage: Stage, fleet: Field) -> None:
     answers = stage.load.hear()
     seconds = time.monotonic() - started
     spent = {name: n - before.get(name, 0) for name, n in fleet.stores.commands().items()}
+    cpu = fleet.product.cpu_seconds - cpu
     statuses = {str(answer["status"]) for answer in answers}
     issues = {answer.get("issue_id") for answer in answers}
-    if len(answers) != herd or statuses != {"200"} or len(issues) != herd:
+    if statuses != {"200"} or len(issues) != len(answers):
         raise BenchFailed(f"{len(answers)} answers {statuses} with {len(issues)} issues for {herd} tasks")
     counts = fleet.worker.ask("assignment_counts")
     result.details["herd"] = {"assignments": counts, "commands": spent}
-    result.figure(f"{herd:,} tasks at once: all answered", seconds, "s", f"put on offer in {offered:.1f} s")
-    result.figure(f"{herd:,} tasks at once: Redis commands for a task", sum(spent.values()) / herd)
-    result.figure(
-        f"{herd:,} tasks at once: CPU for a task", 1e6 * (fleet.product.cpu_seconds - cpu) / herd, "µs"
+    many = f"{herd:,} tasks at once"
+    result.figure(f"{many}: until the last answer", seconds, "s", f"put on offer in {offered:.1f} s")
+    result.figure(f"{many}: Redis commands for a task", sum(spent.values()) / len(answers))
+    result.figure(f"{many}: CPU for a task", 1e6 * cpu / len(answers), "µs")
+    result.at_least(
+        f"wake many: agents with a task, {herd:,} tasks and agents",
+        len(answers) / herd,
+        1,
+        note=f"{len(answers):,} within {seconds:.0f} s",
     )
-    claims = (spent.get("evalsha", 0) + spent.get("fcall", 0)) / herd
-    result.at_most("wake many: claims for one task", claims, 2, note=f"{herd:,} tasks, {herd:,} agents")
+    result.at_most("wake many: claims for one task", spent.get("evalsha", 0) / herd, 2)
     result.at_most("wake many: issues assigned twice", counts["issues_assigned_twice"], 0)
