@@ -179,7 +179,7 @@ def test_the_chart_is_an_svg_with_a_bar_for_each_bar_and_one_line_of_limits() ->
         (Bar("at the limit", 5, 5), LIMIT_AT),
         (Bar("half", 2.5, 5), LIMIT_AT / 2),
         (Bar("far beyond", 500, 5), 1.0),
-        (Bar("none allowed, none there", 0, 0), LIMIT_AT),
+        (Bar("none allowed, none there", 0, 0), 0.0),
         (Bar("none allowed, one there", 1, 0), 1.0),
         (Bar("not measured", None, 5), 0.0),
     ],
