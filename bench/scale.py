@@ -19,7 +19,6 @@ class Scale:
     heartbeat_leases: int
     heartbeat_window_seconds: float
     waiting_agents: int
-    settle_seconds: float
     idle_seconds: float
     wakes: int
     herd: int
@@ -47,7 +46,6 @@ FULL = Scale(
     heartbeat_leases=40,
     heartbeat_window_seconds=63.0,
     waiting_agents=5_000,
-    settle_seconds=1.5,
     idle_seconds=10.0,
     wakes=100,
     herd=5_000,
@@ -75,7 +73,6 @@ QUICK = Scale(
     heartbeat_leases=10,
     heartbeat_window_seconds=3.0,
     waiting_agents=1_000,
-    settle_seconds=0.6,
     idle_seconds=3.0,
     wakes=15,
     herd=100,

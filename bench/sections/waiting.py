@@ -26,6 +26,9 @@ WAIT_SECONDS = 600
 SPARE_FILES = 700
 WARM_UP = 50
 ANSWER_SECONDS = 30.0
+SETTLE_SECONDS = 60.0
+QUIET_WINDOW_SECONDS = 0.4
+QUIET_SHARE = 0.05
 HERD_SECONDS = 240.0
 SCRIPT_CALLS = ("EVALSHA", "EVAL", "FCALL")
 _deliveries = count(1)
@@ -76,15 +79,15 @@ def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], p
 
     # What is loaded with the first requests belongs to nobody in particular.
     hold(names[:WARM_UP])
-    time.sleep(stage.scale.settle_seconds)
+    settle(server)
     memory = server.memory_bytes
     half = len(names) // 2
     stage.say(f"{who} takes {len(names):,} agents")
     hold(names[WARM_UP:half])
-    time.sleep(stage.scale.settle_seconds)
+    settle(server)
     threads = server.threads
     hold(names[half:])
-    time.sleep(stage.scale.settle_seconds)
+    settle(server)
     each = (server.memory_bytes - memory) / (len(names) - WARM_UP)
     result.figure(f"{who}: memory of a waiting agent", each / 1024, "KB", "of the process alone")
     result.figure(
@@ -93,6 +96,16 @@ def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], p
         "",
         f"{server.threads} in all",
     )
+
+
+def settle(server: Server) -> None:
+    """Wait until a server has taken in what it was sent: until it hardly uses its processor any more."""
+    quiet = 0
+    until = time.monotonic() + SETTLE_SECONDS
+    while quiet < 2 and time.monotonic() < until:
+        before = server.cpu_seconds
+        time.sleep(QUIET_WINDOW_SECONDS)
+        quiet = quiet + 1 if server.cpu_seconds - before <= QUIET_SHARE * QUIET_WINDOW_SECONDS else 0
 
 
 def deliver(server: Server, number: int) -> None:
@@ -208,7 +221,7 @@ def wake_many(result: Result, stage: Stage, fleet: Field, agents: int, alone: fl
     herd = min(stage.scale.herd, agents)
     replacements = ask_for(fleet.agents(stage.scale.wakes + 1), ROLE, WAIT_SECONDS)
     stage.load.ask("hold", port=fleet.product.port, requests=replacements)
-    time.sleep(stage.scale.settle_seconds)
+    settle(fleet.product)
     before = fleet.stores.commands()
     cpu = fleet.product.cpu_seconds
     stage.say(f"{herd:,} new tasks at once")
