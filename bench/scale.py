@@ -13,6 +13,7 @@ class Scale:
     connections: int
     few_issues: int
     many_issues: int
+    agents: int  # that the database knows
     offered: int  # of the open issues, on offer to the agents of the bench
     assignments: int  # a round
     counted: int  # operations that are counted one by one
@@ -40,6 +41,7 @@ FULL = Scale(
     connections=16,
     few_issues=100,
     many_issues=100_000,
+    agents=2_000,
     offered=60,
     assignments=60,
     counted=20,
@@ -67,13 +69,14 @@ QUICK = Scale(
     connections=16,
     few_issues=100,
     many_issues=2_000,
+    agents=500,
     offered=30,
     assignments=30,
     counted=7,
     heartbeat_leases=10,
-    heartbeat_window_seconds=3.0,
+    heartbeat_window_seconds=2.0,
     waiting_agents=1_000,
-    idle_seconds=3.0,
+    idle_seconds=2.0,
     wakes=15,
     herd=100,
     refreshed_issues=1_000,

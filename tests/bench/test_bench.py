@@ -39,7 +39,15 @@ CONDITIONS = {
     "started_at": "2026-01-01T00:00:00+00:00",
 }
 TINY = replace(
-    QUICK, name="tiny", rounds=1, round_seconds=0.1, few_issues=4, many_issues=8, offered=2, counted=2
+    QUICK,
+    name="tiny",
+    rounds=1,
+    round_seconds=0.1,
+    few_issues=4,
+    many_issues=8,
+    agents=20,
+    offered=2,
+    counted=2,
 )
 
 
