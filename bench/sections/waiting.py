@@ -29,7 +29,7 @@ ANSWER_SECONDS = 30.0
 SETTLE_SECONDS = 60.0
 QUIET_WINDOW_SECONDS = 0.4
 QUIET_SHARE = 0.05
-HERD_SECONDS = 240.0
+HERD_SECONDS = 420.0  # an agent waits for ten minutes
 SCRIPT_CALLS = ("EVALSHA", "EVAL", "FCALL")
 _deliveries = count(1)
 
