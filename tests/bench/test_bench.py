@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -262,6 +263,23 @@ def test_round_trips_are_counted_and_not_reads(turns: TurnCounter) -> None:
     pipe.execute()
     assert turns.turns - before == 1
     client.close()
+
+
+def imported_by(package: str) -> set[str]:
+    found = set()
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_product_does_not_know_the_bench_and_the_bench_knows_no_tests() -> None:
+    assert "tests" not in imported_by("bench")
+    for package in ("broker_project", "tasks", "feeds", "fixtures", "sandbox"):
+        assert "bench" not in imported_by(package), package
 
 
 def children() -> set[int]:
