@@ -29,12 +29,14 @@ return head
 """
 
 
+def new_client() -> redis.asyncio.Redis:
+    return redis.asyncio.Redis.from_url(os.environ["BENCH_REDIS_URL"], decode_responses=True)
+
+
 class Bare:
     def __init__(self) -> None:
-        url = os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0")
-        self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, decode_responses=True)
+        self.client: redis.asyncio.Redis | None = None
         self.listener: asyncio.Task[None] | None = None
-        self.url = url
         self.sha = ""
         self.waiting: deque[asyncio.Future[None]] = deque()
 
@@ -59,16 +61,19 @@ class Bare:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self.client = new_client()
                 self.listener = asyncio.create_task(self.listen())
                 await send({"type": "lifespan.startup.complete"})
             else:
                 assert self.listener is not None
+                assert self.client is not None
                 self.listener.cancel()
                 await self.client.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     async def claim(self, agent: str) -> str | None:
+        assert self.client is not None
         if not self.sha:
             self.sha = str(await self.client.script_load(CLAIM))
         try:
@@ -79,7 +84,7 @@ class Bare:
         return str(found) if found else None
 
     async def listen(self) -> None:
-        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(self.url, decode_responses=True)
+        client = new_client()
         async with client, client.pubsub() as subscription:
             await subscription.subscribe(CHANNEL)
             async for message in subscription.listen():

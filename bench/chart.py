@@ -18,7 +18,7 @@ def extent(bar: Bar) -> float:
     if bar.figure is None:
         return 0.0
     if bar.limit == 0:
-        return LIMIT_AT if bar.figure == 0 else 1.0
+        return 0.0 if bar.figure == 0 else 1.0
     return max(0.0, min(1.0, LIMIT_AT * bar.figure / bar.limit))
 
 

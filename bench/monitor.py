@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -13,6 +14,15 @@ import redis
 class Seen:
     at: float  # seconds of the wall clock
     words: str
+
+    @property
+    def command(self) -> str:
+        return self.words.split(" ", 1)[0].upper()
+
+    @property
+    def subject(self) -> str:
+        """What comes after the command: a script's digest, a channel."""
+        return self.words.split(" ", 2)[1] if " " in self.words else ""
 
 
 class Monitor:
@@ -48,12 +58,16 @@ class Monitor:
                 if line["client_type"] != "lua":
                     self.seen.append(Seen(float(line["time"]), str(line["command"])))
 
-    def first(self, word: str, about: str = "", after: float = 0.0) -> float | None:
-        """When a command came first whose text has ``about`` in it; None if it did not."""
+    def first(self, words: Sequence[str], about: str = "", after: float = 0.0) -> Seen | None:
+        """The first of such commands whose text has ``about`` in it; None if there was none."""
         for seen in self.seen:
-            if seen.at >= after and seen.words.upper().startswith(word) and about in seen.words:
-                return seen.at
+            if seen.at >= after and seen.command in words and about in seen.words:
+                return seen
         return None
+
+    def repeats(self, one: Seen) -> int:
+        """How often the same script was called, whoever called it."""
+        return sum(seen.command == one.command and seen.subject == one.subject for seen in self.seen)
 
     def forget(self) -> None:
         self.seen.clear()

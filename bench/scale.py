@@ -13,13 +13,13 @@ class Scale:
     connections: int
     few_issues: int
     many_issues: int
+    agents: int  # that the database knows
     offered: int  # of the open issues, on offer to the agents of the bench
     assignments: int  # a round
     counted: int  # operations that are counted one by one
     heartbeat_leases: int
     heartbeat_window_seconds: float
     waiting_agents: int
-    settle_seconds: float
     idle_seconds: float
     wakes: int
     herd: int
@@ -41,13 +41,13 @@ FULL = Scale(
     connections=16,
     few_issues=100,
     many_issues=100_000,
+    agents=2_000,
     offered=60,
     assignments=60,
     counted=20,
     heartbeat_leases=40,
     heartbeat_window_seconds=63.0,
     waiting_agents=5_000,
-    settle_seconds=1.5,
     idle_seconds=10.0,
     wakes=100,
     herd=5_000,
@@ -69,14 +69,14 @@ QUICK = Scale(
     connections=16,
     few_issues=100,
     many_issues=2_000,
+    agents=500,
     offered=30,
     assignments=30,
     counted=7,
     heartbeat_leases=10,
-    heartbeat_window_seconds=3.0,
+    heartbeat_window_seconds=2.0,
     waiting_agents=1_000,
-    settle_seconds=0.6,
-    idle_seconds=3.0,
+    idle_seconds=2.0,
     wakes=15,
     herd=100,
     refreshed_issues=1_000,

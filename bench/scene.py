@@ -101,9 +101,25 @@ class Program:
 
 
 class Server(Program):
+    """Whoever asks for its port waits until it answers: several can be started before the first is needed."""
+
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
         super().__init__(name, process, log)
-        self.port = port
+        self._port = port
+        self._is_ready = False
+
+    @property
+    def port(self) -> int:
+        until = time.monotonic() + START_SECONDS
+        while not self._is_ready:
+            self.check()
+            if time.monotonic() > until:
+                raise BenchFailed(f"{self.name} does not answer:\n{self.last_words()}")
+            try:
+                self._is_ready = self._call("GET", "/health", None, {})[0] == 200
+            except OSError:
+                time.sleep(0.05)
+        return self._port
 
     @property
     def url(self) -> str:
@@ -113,10 +129,14 @@ class Server(Program):
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
         """One request on a connection of its own; the status and the JSON of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        assert self.port
+        return self._call(method, path, body, headers or {})
+
+    def _call(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=START_SECONDS)
         try:
             data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-            given = {"Content-Type": "application/json", "Connection": "close", **(headers or {})}
+            given = {"Content-Type": "application/json", "Connection": "close", **headers}
             connection.request(method, path, data, given)
             answer = connection.getresponse()
             text = answer.read()
@@ -255,7 +275,7 @@ class Scene:
         return talker
 
     def server(self, name: str, module: str, *arguments: str, env: Mapping[str, str]) -> Server:
-        """A server on a socket that is opened here, started with its number; waits until it answers."""
+        """A server on a socket that is opened here, started with its number."""
         with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
             port = listener.getsockname()[1]
             log = self.folder / f"{name}-{port}.log"
@@ -269,17 +289,7 @@ class Scene:
                 )
         server = Server(name, process, log, port)
         self.at_end(server.stop)
-        until = time.monotonic() + START_SECONDS
-        while True:
-            server.check()
-            try:
-                if server.call("GET", "/health")[0] == 200:
-                    return server
-            except OSError:
-                pass
-            if time.monotonic() > until:
-                raise BenchFailed(f"{name} does not answer:\n{server.last_words()}")
-            time.sleep(0.05)
+        return server
 
     # What the sections ask for
 
@@ -332,8 +342,9 @@ def measured_round(
 ) -> tuple[Round, Any]:
     """One round of load, with the CPU time that each process spent on it, and the generator's own answer."""
     programs = {"server": server, "load": load, **others}
+    port = server.port
     before = {name: program.cpu_seconds for name, program in programs.items()}
-    answer = load.ask("run", port=server.port, **given)
+    answer = load.ask("run", port=port, **given)
     spent = {name: program.cpu_seconds - before[name] for name, program in programs.items()}
     server.check()
     numbers = {name: answer[name] for name in ("seconds", "count", "p50_ms", "p95_ms", "p99_ms")}

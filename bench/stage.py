@@ -21,7 +21,6 @@ OFFERED = ["P0", "BACKENDCODER"]
 OTHERS = ["P1", "UIUX"]
 ROLE = "BACKENDCODER"
 NO_SUCH_ROLE = "DOCWRITER"  # nothing is ever on offer to this one
-AGENTS = 4_000
 QUERIES = {"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"}
 WRITES = QUERIES - {"SELECT", "WITH"}
 FIRST_NEW_ISSUE = 1_000_000
@@ -39,8 +38,8 @@ class Field:
         issues: int,
         offered: int,
         *,
-        agents: int = AGENTS,
-        minutes_apart: float = 1.0,
+        agents: int,
+        minutes_apart: float,
     ) -> None:
         self.scene = scene
         self.github = github
@@ -120,7 +119,15 @@ class Stage:
 
     def _field(self, issues: int) -> Field:
         self.say(f"filling {issues:,} open issues")
-        return Field(self.scene, self.github, issues, self.scale.offered)
+        # Agents that came one by one, long ago: what a fleet that comes at once costs is the waiting section's.
+        return Field(
+            self.scene,
+            self.github,
+            issues,
+            self.scale.offered,
+            agents=self.scale.agents,
+            minutes_apart=1,
+        )
 
     def round(self, server: Server, field: Field, **given: Any) -> tuple[Round, Any]:
         return measured_round(self.load, server, field.others(), **given)

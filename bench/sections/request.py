@@ -13,6 +13,8 @@ def run(stage: Stage) -> Result:
     few, many = stage.few, stage.many
     tokens = few.worker.ask("make_tokens", prefix="token-", count=8)
     with_tokens = stage.scene.product(few.stores, BROKER_AGENT_AUTH="token")
+    counted, _ = few.counted
+    stage.say(f"starting {', '.join(one.name for one in (few.product, many.product, stage.bare, counted))}")
     wanted = ask_for(few.agents(8), NO_SUCH_ROLE)
     few_name, many_name = f"empty request, {few.issues:,} issues", f"empty request, {many.issues:,} issues"
     contenders: dict[str, tuple[Server, Field, list[dict[str, object]]]] = {
@@ -54,6 +56,9 @@ def run(stage: Stage) -> Result:
         0.9,
         note=f"by CPU time {timings[few_name].cpu_us / max(timings[many_name].cpu_us, 1):.2f}",
     )
+    for name, server in ((few_name, few.product), (many_name, many.product)):
+        memory = server.memory_bytes / 2**20
+        result.figure(f"{name}: memory of the server", memory, "MB", f"{server.threads} threads")
     stage.say("counting")
     body = wanted[0]["body"]
 

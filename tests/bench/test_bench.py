@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -39,7 +40,15 @@ CONDITIONS = {
     "started_at": "2026-01-01T00:00:00+00:00",
 }
 TINY = replace(
-    QUICK, name="tiny", rounds=1, round_seconds=0.1, few_issues=4, many_issues=8, offered=2, counted=2
+    QUICK,
+    name="tiny",
+    rounds=1,
+    round_seconds=0.1,
+    few_issues=4,
+    many_issues=8,
+    agents=20,
+    offered=2,
+    counted=2,
 )
 
 
@@ -179,7 +188,7 @@ def test_the_chart_is_an_svg_with_a_bar_for_each_bar_and_one_line_of_limits() ->
         (Bar("at the limit", 5, 5), LIMIT_AT),
         (Bar("half", 2.5, 5), LIMIT_AT / 2),
         (Bar("far beyond", 500, 5), 1.0),
-        (Bar("none allowed, none there", 0, 0), LIMIT_AT),
+        (Bar("none allowed, none there", 0, 0), 0.0),
         (Bar("none allowed, one there", 1, 0), 1.0),
         (Bar("not measured", None, 5), 0.0),
     ],
@@ -254,6 +263,23 @@ def test_round_trips_are_counted_and_not_reads(turns: TurnCounter) -> None:
     pipe.execute()
     assert turns.turns - before == 1
     client.close()
+
+
+def imported_by(package: str) -> set[str]:
+    found = set()
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_product_does_not_know_the_bench_and_the_bench_knows_no_tests() -> None:
+    assert "tests" not in imported_by("bench")
+    for package in ("broker_project", "tasks", "feeds", "fixtures", "sandbox"):
+        assert "bench" not in imported_by(package), package
 
 
 def children() -> set[int]:
