@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test check format format-check lint types deploy-check lock messages clean
+.PHONY: help setup setup-dev system-packages run test check format format-check lint types deploy-check dependencies audit lock messages clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,7 +27,7 @@ run: setup ## install what is missing and serve everything on http://127.0.0.1:8
 test: setup-dev system-packages ## install what tests need and run them all (PYTEST_ARGS= to choose)
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
-check: setup-dev format-check lint types deploy-check ## format, lint, types, deployment settings, missing migrations
+check: setup-dev format-check lint types dependencies deploy-check ## format, lint, types, dependencies, deployment settings, missing migrations
 
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)
@@ -37,6 +37,12 @@ lint:
 
 types:
 	@$(PY) -m mypy
+
+dependencies:
+	@$(PY) -m pip check
+
+audit: setup-dev ## known weaknesses of the pinned packages (asks an advisory service)
+	@$(PY) tools/audit.py
 
 deploy-check:
 	@sh tools/deploy_check.sh $(PY)

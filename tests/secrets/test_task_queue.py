@@ -168,7 +168,8 @@ class Cluster:
 
     def queue(self, payload: str) -> None:
         self.execute(
-            "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('poppo', ?, '2020-01-01 00:00:00')", payload
+            "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('poppo', ?, '2020-01-01 00:00:00')",
+            payload,
         )
 
     def run_canary(self, token: str) -> None:
@@ -225,7 +226,8 @@ def test_a_cluster_runs_nothing_but_ours(cluster: Cluster, traps: Path) -> None:
             repr({"q_options": options}),
         )
     wait_for(
-        lambda: not cluster.execute("SELECT 1 FROM django_q_schedule WHERE name LIKE 'trap-%'"), "both scheduled"
+        lambda: not cluster.execute("SELECT 1 FROM django_q_schedule WHERE name LIKE 'trap-%'"),
+        "both scheduled",
     )
     wait_for(lambda: not cluster.execute("SELECT 1 FROM django_q_ormq"), "an empty queue")
     cluster.run_canary("after")
