@@ -32,7 +32,7 @@ def pins(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_line_is_a_pin_with_hashes_and_no_address(name: str) -> None:
     text = (BASE_DIR / name).read_text()
-    blocks = re.split(r"\n(?=\S)", text.strip())
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert len(blocks) == len(pins(name)) > 30
     for block in blocks:
         hashes = re.findall(r"--hash=sha256:[0-9a-f]{64}(?= \\\n|\n)", block)
