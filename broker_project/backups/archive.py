@@ -114,6 +114,9 @@ def unpack(path: Path, folder: Path) -> tuple[Heading, dict[str, Path]]:
                     raise BadArchive(f"{path} holds {member.name[:200]!r}, which is not in its own list.")
                 found[member.name] = folder / f"member-{len(found)}"
                 copy_member(path, archive, member, listed[member.name], found[member.name])
+            # To the very end: only there is the checksum over all of it, the list included.
+            while archive.fileobj is not None and archive.fileobj.read(PIECE_BYTES):
+                pass
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             raise damaged(path, error) from None
     if lacking := sorted(listed.keys() - found.keys()):

@@ -157,10 +157,10 @@ def test_a_damaged_archive_is_refused_wherever_it_is_cut_or_changed(tmp_path: Pa
         except BadArchive:
             refused += 1
             continue
-        # The padding at the end, or a time in the tar's own book-keeping, may differ; what counts does not.
+        # A byte of gzip's own heading (a name, a time) may differ; what counts does not.
         assert heading == HEADING
         assert {name: file.read_bytes() for name, file in found.items()} == GOOD
-    assert refused > len(cuts + changes) * 0.8
+    assert refused > len(cuts + changes) * 0.95
 
 
 @pytest.mark.parametrize(
