@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
 PASS = "pass"
-STATUSES = {"401": 401, "404": 404, "422": 422, "429": 429, "500": 500}
+STATUSES = {"401": 401, "422": 422, "500": 500}
 # Beside those: 200 with something else than asked for, a redirect with everything in its address, a closed connection.
 MODES = (*STATUSES, "text", "json", "redirect", "drop")
 UNSAFE = {"connection", "transfer-encoding", "content-length", "host"}

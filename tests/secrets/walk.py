@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 EACH_KIND = 2
-MAX_PAGES = 140
+MAX_PAGES = 110
 START = ("/admin/", "/status/", "/api/v1/docs", "/api/v1/openapi.json", "/metrics", "/readyz", "/health")
 LEFT_OUT = re.compile(r"/logout|/jsi18n|^/static/|/i18n/")
 

@@ -1,0 +1,17 @@
+"""Django's page about an error, shown only while debugging: settings and local variables without secrets."""
+
+from __future__ import annotations
+
+from django.views.debug import ExceptionReporter
+
+from broker_project.lib.redaction import redact_value
+
+
+class RedactedReport(ExceptionReporter):
+    """Django hides what is named like a secret; an address with a password in it is not."""
+
+    def get_traceback_html(self) -> str:
+        return str(redact_value(super().get_traceback_html()))
+
+    def get_traceback_text(self) -> str:
+        return str(redact_value(super().get_traceback_text()))
