@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.utils.safestring import SafeString
 from django.views.debug import ExceptionReporter
 
 from broker_project.lib.redaction import redact_value
@@ -10,8 +11,8 @@ from broker_project.lib.redaction import redact_value
 class RedactedReport(ExceptionReporter):
     """Django hides what is named like a secret; an address with a password in it is not."""
 
-    def get_traceback_html(self) -> str:
-        return str(redact_value(super().get_traceback_html()))
+    def get_traceback_html(self) -> SafeString:
+        return SafeString(redact_value(str(super().get_traceback_html())))
 
-    def get_traceback_text(self) -> str:
-        return str(redact_value(super().get_traceback_text()))
+    def get_traceback_text(self) -> SafeString:
+        return SafeString(redact_value(str(super().get_traceback_text())))

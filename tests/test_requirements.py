@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from importlib.metadata import distribution
 
 import pytest
-from packaging.markers import Environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -48,7 +47,7 @@ def test_both_files_pin_the_same_versions() -> None:
     assert {name: runtime[name] for name in both} == {name: development[name] for name in both}
 
 
-def supported() -> Iterator[Environment]:
+def supported() -> Iterator[dict[str, str]]:
     for version in ("3.11.0", "3.11.14", "3.12.0", "3.13.0", "3.14.0"):
         for system, platform, machine in (
             ("Linux", "linux", "x86_64"),

@@ -154,7 +154,7 @@ def opened(path: Path) -> tarfile.TarFile:
         raise BadArchive(f"{path} is not a backup made by this program.") from None
 
 
-def parse_manifest(path: Path, archive: tarfile.TarFile) -> tuple[Heading, dict[str, Mapping[str, Any]]]:
+def parse_manifest(path: Path, archive: tarfile.TarFile) -> tuple[Heading, dict[str, dict[str, Any]]]:
     try:
         member = archive.next()
         if (

@@ -86,9 +86,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
 @pytest.mark.slow
 def test_waiting_agents_outlive_the_web_process(installation: Installation, start_agent: Start) -> None:
     url = installation.broker.url("")
-    agents = [
-        start_agent(url, "print('done')", agent=f"waiter-{number}") for number in range(AGENTS)
-    ]
+    agents = [start_agent(url, "print('done')", agent=f"waiter-{number}") for number in range(AGENTS)]
     wait_for(lambda: installation.waiting() >= AGENTS, "all of them wait")
     installation.replace_web()
     wait_for(lambda: installation.waiting() >= AGENTS, "all of them wait again")
@@ -97,7 +95,8 @@ def test_waiting_agents_outlive_the_web_process(installation: Installation, star
     assert [agent.process.poll() for agent in agents] == [None] * AGENTS
     numbers = installation.open_issues(AGENTS)
     wait_for(
-        lambda: [state for _, _, state in installation.assignments()].count("completed") == AGENTS, "all is done"
+        lambda: [state for _, _, state in installation.assignments()].count("completed") == AGENTS,
+        "all is done",
     )
     rows = installation.assignments()
     assert {number for _, number, _ in rows} == numbers

@@ -20,9 +20,8 @@ UNSAFE = {"connection", "transfer-encoding", "content-length", "host"}
 
 
 class EchoingProxy:
-    def __init__(self, target: str, access_token: str) -> None:
+    def __init__(self, target: str) -> None:
         self.target = urlsplit(target)
-        self.access_token = access_token  # what the token endpoint gives out while all is well
         self.mode = PASS
         self.failing: frozenset[str] | None = None  # the systems that the mode is for; None: all of them
         self.echoed: Counter[str] = (
@@ -59,10 +58,7 @@ class EchoingProxy:
         self.seen += f"{handler.path} {heads} {body[:4000]!r}\n"
         system = urlsplit(handler.path).path.split("/")[1]
         is_well = self.mode == PASS or (self.failing is not None and system not in self.failing)
-        if system == "token" and is_well:
-            token = {"access_token": self.access_token, "expires_in": 3600, "token_type": "Bearer"}
-            self.send(handler, 200, "OK", "application/json", json.dumps(token).encode())
-        elif is_well:
+        if is_well:
             self.forward(handler, body)
         else:
             self.echo(handler, system, f"{handler.command} {handler.path} {heads}", body)
@@ -140,14 +136,12 @@ def shaped(system: str, status: int, said: str) -> object:
         return {"error": said, "error_description": said}
     if system == "football":
         return {"get": "x", "errors": {"token": said}, "response": []}
-    if system == "token":
-        return {"error": "invalid_grant", "error_description": said}
     return {"message": said, "errors": [{"message": said, "code": "custom"}], "documentation_url": said}
 
 
 @contextmanager
-def echoing_proxy(target: str, access_token: str) -> Iterator[EchoingProxy]:
-    proxy = EchoingProxy(target, access_token)
+def echoing_proxy(target: str) -> Iterator[EchoingProxy]:
+    proxy = EchoingProxy(target)
     thread = threading.Thread(target=proxy.server.serve_forever, daemon=True)
     thread.start()
     yield proxy
