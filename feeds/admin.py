@@ -22,6 +22,7 @@ from django.views.decorators.http import require_POST
 
 from broker_project.admin_base import ActionReport, BaseAdmin, EvidenceAdmin, confirmed_action
 from broker_project.lib.http import Fetcher
+from broker_project.lib.redaction import redact
 from feeds import selectors, services
 from feeds.ingest import fetch_feed, pause_feed, resume_feed
 from feeds.lifecycle import WAITING, Status
@@ -249,7 +250,7 @@ class FeedAdmin(BaseAdmin[Feed]):
     ]
     list_display = [
         "__str__",
-        "url",
+        "shown_url",
         "is_enabled",
         "is_dry_run",
         "source",
@@ -261,12 +262,19 @@ class FeedAdmin(BaseAdmin[Feed]):
     list_filter = ["is_enabled", "is_dry_run", "source"]
     search_fields = ["title", "url"]
     actions = ["fetch_now", "pause", "resume"]
-    fields = ["url", "title", "is_enabled", "is_dry_run", *READ_ONLY]
     readonly_fields = READ_ONLY
 
     def get_readonly_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
         # Another address would be another feed; its items would belong to neither.
-        return [*self.READ_ONLY, "url"] if obj else self.READ_ONLY
+        return [*self.READ_ONLY, "shown_url"] if obj else self.READ_ONLY
+
+    def get_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
+        return ["shown_url" if obj else "url", "title", "is_enabled", "is_dry_run", *self.READ_ONLY]
+
+    @admin.display(description=_("address"), ordering="url")
+    def shown_url(self, feed: Feed) -> str:
+        """Without the token that it may need."""
+        return redact(feed.url)
 
     @confirmed_action(description=_("Fetch now"), permission="change")
     def fetch_now(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:

@@ -9,7 +9,6 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import psycopg
 from django.db import connection, transaction
 from psycopg.conninfo import make_conninfo
@@ -63,31 +62,17 @@ def is_empty() -> bool:
     return not table_names()
 
 
-def users_of_database() -> list[str]:
-    """Other processes that have it open, in words; as far as this system lets us see."""
+def connections_of_others() -> int:
+    """To this database, from any machine; as far as the database can tell."""
     if connection.vendor == "sqlite":
-        connection.close()
-        path = str(database_path().resolve())
-        return [f"process {pid}" for pid in processes_with(path)]
+        return 0
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database()"
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
-        found = [f"connection {pid} {name}".strip() for pid, name in cursor.fetchall()]
-    connection.close()
-    return found
-
-
-def processes_with(path: str) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and any(file.path == path for file in process.open_files()):
-                found.append(process.pid)
-        except psutil.Error:
-            continue  # gone meanwhile, or somebody else's
-    return found
+        (count,) = cursor.fetchone() or (0,)
+    return int(count)
 
 
 def database_path() -> Path:

@@ -15,7 +15,8 @@ from django.db.migrations.loader import MigrationLoader
 from broker_project.backups import archive as parts
 from broker_project.backups.archive import BadArchive, Heading, read_heading, unpack
 from broker_project.backups.backup import key_mark, work_folder
-from broker_project.backups.databases import check_dump, is_empty, load_database, users_of_database
+from broker_project.backups.databases import check_dump, connections_of_others, is_empty, load_database
+from broker_project.lib.in_use import is_in_use
 from broker_project.redis_tools.backup import restore_backup
 from broker_project.redis_tools.backup_file import BadBackup
 from broker_project.redis_tools.scanning import Walk, raw_client
@@ -67,9 +68,9 @@ def check_heading(path: Path, heading: Heading, force: bool) -> None:
 
 
 def check_here(force: bool) -> None:
-    if users := users_of_database():
+    if is_in_use(settings.BROKER.var) or connections_of_others():
         raise BadArchive(
-            f"The database is in use ({', '.join(users[:3])}): stop Broker first, all of its parts."
+            "Broker is running, or somebody else uses its database: stop Broker first, all of its parts."
         )
     if not force and not is_empty():
         raise BadArchive("DATABASE_URL: the database is not empty; --force replaces everything in it.")
