@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,7 +34,7 @@ bench: setup ## measure the hot paths beside a bare yardstick, under ten minutes
 bench-quick: setup ## the same with less of everything, under a minute
 	@$(PY) -m bench --quick $(ARGS)
 
-check: setup-dev format-check lint types deploy-check ## format, lint, types, deployment settings, missing migrations
+check: setup-dev format-check lint types dependencies deploy-check ## format, lint, types, dependencies, deployment settings, missing migrations
 
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)
@@ -44,6 +44,12 @@ lint:
 
 types:
 	@$(PY) -m mypy
+
+dependencies:
+	@$(PY) -m pip check
+
+audit: setup-dev ## known weaknesses of the pinned packages (asks an advisory service)
+	@$(PY) tools/audit.py
 
 deploy-check:
 	@sh tools/deploy_check.sh $(PY)

@@ -35,8 +35,7 @@ class BrokerAdminSite(AdminSite):
         """Django's list, and Redis for those who may look into it."""
         from broker_project import redis_page
 
-        # The clock's own tables are no place to act: pollers are paused and run on their own pages.
-        found = [app for app in super().get_app_list(request, app_label) if app["app_label"] != "django_q"]
+        found = list(super().get_app_list(request, app_label))
         found.sort(key=lambda app: ORDER.index(app["app_label"]) if app["app_label"] in ORDER else len(ORDER))
         if app_label is None and redis_page.may_view(request):
             address = reverse("admin:redis_overview")

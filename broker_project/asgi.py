@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
@@ -17,6 +18,7 @@ _django = get_asgi_application()
 
 # After Django is set up: these import models.
 from broker_project.embedded import start_embedded_redis_for_this_process  # noqa: E402
+from broker_project.lib.in_use import mark_in_use  # noqa: E402
 from tasks.hot import HotPath  # noqa: E402
 from tasks.waiting import Hub  # noqa: E402
 
@@ -40,6 +42,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                mark_in_use(settings.BROKER.var)
                 await asyncio.to_thread(start_embedded_redis_for_this_process)
                 hub = Hub()
                 hub.start()

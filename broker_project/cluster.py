@@ -16,9 +16,12 @@ from typing import Any
 from django.conf import settings
 from django_q.signals import post_execute_in_worker, post_spawn, pre_execute
 
+from broker_project.lib.redaction import redact
 from broker_project.pollers import PollOptions, run_poller
 
 CANARY = "broker_project.cluster.run_canary"
+FIRST_ROUND = "broker_project.cluster.run_in_turn"
+MAX_FAILURE = 10_000  # characters
 
 
 def run_folder(var: Path) -> Path:
@@ -59,7 +62,10 @@ def note_begun(**kwargs: Any) -> None:
     (folder / "beat").touch()
 
 
-def note_finished(**kwargs: Any) -> None:
+def note_finished(task: dict[str, Any], **kwargs: Any) -> None:
+    if not task["success"]:
+        # django-q2 keeps the traceback of a failure in its own table, and logs it.
+        task["result"] = redact(str(task["result"]), MAX_FAILURE)
     folder = run_folder(settings.BROKER.var)
     (folder / f"busy-{os.getpid()}").unlink(missing_ok=True)
     (folder / "beat").touch()

@@ -6,6 +6,7 @@ setting. Nothing else in the project reads the environment.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import dj_database_url
 import yaml
@@ -22,6 +23,7 @@ import yaml
 from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
 from broker_project.lib.keyspace import RedisNames
 from broker_project.lib.keyspace_config import load_redis_names
+from broker_project.lib.redaction import SECRET_FIELD
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MIC_FEED = "https://www.soumu.go.jp/news.rdf"
@@ -87,6 +89,7 @@ class StorageConfig:
     source: Source
     bucket: str
     emulator_url: str
+    credentials: tuple[str, ...] = field(repr=False, default=())  # the secrets inside Google's file
 
 
 @dataclass(frozen=True)
@@ -160,15 +163,17 @@ class Config:
             self.mastodon.access_token,
             self.football.api_key,
             str(self.database.get("PASSWORD") or ""),
-            _password_of(self.redis_url),
+            unquote(urlsplit(self.redis_url).password or ""),
+            *self.storage.credentials,
+            *(secret for url in self.feed_urls for secret in secrets_in_query(url)),
         }
         # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
         return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
 
 
-def _password_of(url: str) -> str:
-    match = re.match(r"[a-z+]+://[^:@/]*:([^@/]+)@", url)
-    return match.group(1) if match else ""
+def secrets_in_query(url: str) -> list[str]:
+    """What an address carries under a name like ``token`` or ``api_key``."""
+    return [value for name, value in parse_qsl(urlsplit(url).query) if SECRET_FIELD.search(name)]
 
 
 def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
@@ -474,6 +479,8 @@ def read_feed_urls(env: Environment, sandbox: bool, sandbox_url: str) -> tuple[s
     urls = env.listing("FEED_URLS")
     for url in urls:
         check_url("FEED_URLS", url)
+        if "@" in urlsplit(url).netloc:
+            raise ConfigError("FEED_URLS must hold no user name or password: such addresses are not fetched.")
     return urls or ((f"{sandbox_url}/feed/news.rdf",) if sandbox else (MIC_FEED,))
 
 
@@ -515,5 +522,24 @@ def read_football(env: Environment, sandbox: bool, sandbox_url: str) -> Football
 
 def read_storage(env: Environment) -> StorageConfig:
     if bucket := env.text("GCS_BUCKET"):
-        return StorageConfig(Source.REAL, bucket, env.url("STORAGE_EMULATOR_HOST"))
+        return StorageConfig(
+            Source.REAL, bucket, env.url("STORAGE_EMULATOR_HOST"), read_google_credentials(env)
+        )
     return StorageConfig(Source.OFF, "", "")
+
+
+def read_google_credentials(env: Environment) -> tuple[str, ...]:
+    """The secrets in the file that Google's library will read, so that we know what to hide."""
+    name = "GOOGLE_APPLICATION_CREDENTIALS"
+    if not (path := env.text(name)):
+        return ()
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{name}: the file cannot be read: {error.strerror}.") from None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{name}: the file is not JSON.")
+    named = (document.get(field) for field in ("private_key", "client_secret", "refresh_token"))
+    return tuple(value for value in named if isinstance(value, str))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.apps import apps
+from django_q.models import Task
 
 from broker_project.models import PollerRun, StatusEvent
 
@@ -13,8 +14,9 @@ RUNS_KEPT = timedelta(days=14)
 
 
 def remove_old_history(now: datetime) -> int:
-    """Old events of every app, and old runs of pollers. Returns how many rows went."""
+    """Old events of every app, old runs of pollers and their failures. Returns how many rows went."""
     removed = PollerRun.objects.filter(started_at__lt=now - RUNS_KEPT).delete()[0]
+    removed += Task.objects.filter(stopped__lt=now - RUNS_KEPT).delete()[0]
     for model in apps.get_models():
         if issubclass(model, StatusEvent):
             removed += model._default_manager.filter(at__lt=now - EVENTS_KEPT).delete()[0]

@@ -131,8 +131,9 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
     run = PollerRun.objects.create(name=spec.name, by=options.by, started_at=timezone.now())
 
     def report(text: str) -> None:
-        PollerRun.objects.filter(pk=run.pk).update(progress=redact(text, 200))
-        options.report(text)
+        said = redact(text, 200)
+        PollerRun.objects.filter(pk=run.pk).update(progress=said)
+        options.report(said)
 
     try:
         module, _, function = spec.function.rpartition(".")

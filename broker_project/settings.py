@@ -96,7 +96,10 @@ def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
         "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
         "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
-        "OPTIONS": {"CONNECTION_POOL_KWARGS": {**_POOL, **pool}},
+        "OPTIONS": {
+            "SERIALIZER": "broker_project.lib.signed_pickle.SignedPickle",
+            "CONNECTION_POOL_KWARGS": {**_POOL, **pool},
+        },
     }
 
 
@@ -114,6 +117,7 @@ Q_CLUSTER = {
     "name": BROKER.redis_names.namespace,
     "label": "Pollers",
     "orm": "default",
+    "broker_class": "broker_project.task_queue.ClockQueue",
     "workers": 3,
     "recycle": 200,
     "timeout": 900,
@@ -123,7 +127,8 @@ Q_CLUSTER = {
     "catch_up": False,
     "poll": 0.5,
     "queue_limit": 20,
-    "save_limit": 200,
+    # Runs are kept in our own table. django-q2's would be pickles that nobody signed, read at every save.
+    "save_limit": -1,
     "bulk": 1,
 }
 
@@ -163,6 +168,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BROKER.is_public
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+DEFAULT_EXCEPTION_REPORTER = "broker_project.debug_page.RedactedReport"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 
 LOGGING_CONFIG = "logging.config.dictConfig"

@@ -31,6 +31,7 @@ from broker_project.admin_base import (
 )
 from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.http import Fetcher
+from broker_project.lib.redaction import redact
 from feeds import selectors, services, standing
 from feeds.ingest import fetch_feed, pause_feed, resume_feed
 from feeds.lifecycle import WAITING, WORDS, Status
@@ -288,7 +289,7 @@ class FeedAdmin(ListPage[Feed]):
     ]
     list_display = [
         "__str__",
-        "url",
+        "shown_url",
         "is_enabled",
         "is_dry_run",
         "source",
@@ -302,7 +303,6 @@ class FeedAdmin(ListPage[Feed]):
     search_help_text = _("Title or address")
     empty_hint = _("Set FEED_URLS, or add a feed here.")
     actions = ["fetch_now", "pause", "resume"]
-    fields = ["url", "title", "is_enabled", "is_dry_run", *READ_ONLY]
     readonly_fields = READ_ONLY
 
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
@@ -315,7 +315,15 @@ class FeedAdmin(ListPage[Feed]):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
         # Another address would be another feed; its items would belong to neither.
-        return [*self.READ_ONLY, "url"] if obj else self.READ_ONLY
+        return [*self.READ_ONLY, "shown_url"] if obj else self.READ_ONLY
+
+    def get_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
+        return ["shown_url" if obj else "url", "title", "is_enabled", "is_dry_run", *self.READ_ONLY]
+
+    @admin.display(description=_("address"), ordering="url")
+    def shown_url(self, feed: Feed) -> str:
+        """Without the token that it may need."""
+        return redact(feed.url)
 
     @confirmed_action(description=_("Fetch now"), permission="change")
     def fetch_now(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:

@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, URLVali
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from broker_project.lib.redaction import redact
 from broker_project.models import StatusEvent
 from feeds.fields import LongNameIndex, TimestampField
 from feeds.lifecycle import WORDS, ItemState, Reason, Status
@@ -55,7 +56,7 @@ class Feed(models.Model):
         ordering = ["pk"]
 
     def __str__(self) -> str:
-        return self.title or self.url
+        return self.title or redact(self.url)
 
 
 class Item(models.Model):

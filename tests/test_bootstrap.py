@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +95,7 @@ def test_changed_requirements_are_installed_again(folder: Folder) -> None:
 
 
 def test_without_network_one_sentence(folder: Folder) -> None:
-    folder.require("broker-does-not-exist==1.0\n")
+    folder.require(f"broker-does-not-exist==1.0 --hash=sha256:{'0' * 64}\n")
     said = sentence(folder.bootstrap())
     assert said.startswith("the package index could not be reached or lacks a pinned package")
     # What failed is tried again: no stamp was left.
@@ -101,9 +103,45 @@ def test_without_network_one_sentence(folder: Folder) -> None:
 
 
 def test_a_package_that_the_index_lacks(folder: Folder, index: str) -> None:
-    folder.require("broker-does-not-exist==1.0\n")
+    folder.require(f"broker-does-not-exist==1.0 --hash=sha256:{'0' * 64}\n")
     said = sentence(folder.bootstrap(PIP_INDEX_URL=index))
     assert "broker-does-not-exist==1.0" in said
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package that says when it is installed, as a file beside which no index is needed."""
+    path = tmp_path_factory.mktemp("wheels") / "broker_sample-1.0-py3-none-any.whl"
+    info = "broker_sample-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("broker_sample.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: broker-sample\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def has_sample(folder: Folder) -> bool:
+    python = folder.path / ".venv" / "bin" / "python"
+    return subprocess.run([python, "-c", "import broker_sample"], capture_output=True).returncode == 0
+
+
+def test_only_the_pinned_file_is_installed(folder: Folder, wheel: Path, index: str) -> None:
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    where = {"PIP_FIND_LINKS": str(wheel.parent), "PIP_INDEX_URL": index}
+    folder.require(f"broker-sample==1.0 --hash=sha256:{'a' * 64}\n")
+    said = sentence(folder.bootstrap(**where))
+    assert said.startswith("broker-sample==1.0 is not the file that was pinned, and nothing was installed")
+    assert str(wheel.parent) not in said
+    assert not has_sample(folder)
+    folder.require("broker-sample==1.0\n")
+    said = sentence(folder.bootstrap(**where))
+    assert said.startswith("broker-sample==1.0 has no hash in the requirements, and nothing was installed")
+    assert not has_sample(folder)
+    folder.require(f"broker-sample==1.0 --hash=sha256:{found}\n")
+    done = folder.bootstrap(**where)
+    assert done.returncode == 0, done.stderr
+    assert has_sample(folder)
 
 
 def test_a_broken_environment_is_made_anew(folder: Folder) -> None:
@@ -131,5 +169,5 @@ def test_requirements_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_help_lists_every_command(tmp_path: Path) -> None:
     listed = subprocess.run(["make", "-C", str(BASE_DIR), "help"], capture_output=True, text=True, check=True)
-    for name in ("run", "test", "check", "format", "lock", "messages", "clean", "help"):
+    for name in ("run", "test", "check", "format", "audit", "lock", "messages", "clean", "help"):
         assert f"make {name} " in listed.stdout

@@ -10,6 +10,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 OLDEST_PYTHON = (3, 11)
+# How pip names the package whose file differs, and the one that has no hash.
+HASH_DIFFERS = re.compile(
+    r"^ +([A-Za-z0-9._-]+(?:==[^ ]+)?)(?: from [^\n]*)?:\n +Expected sha256", re.MULTILINE
+)
+HASH_MISSING = re.compile(r"^ +([A-Za-z0-9._-]+(?:==[^ ]+)?) (?:--hash|from )", re.MULTILINE)
 
 
 class BootstrapError(Exception):
@@ -120,6 +126,7 @@ def install(requirements: Path) -> None:
                 "--quiet",
                 "--no-input",
                 "--disable-pip-version-check",
+                "--require-hashes",
                 "-r",
                 str(requirements),
             ],
@@ -136,6 +143,12 @@ def install(requirements: Path) -> None:
     say(f"installed {requirements.name} in {time.monotonic() - started:.0f} s")
 
 
+def name_in(stderr: str, pattern: re.Pattern[str]) -> str:
+    """The package that pip complains about, without the address that it came from."""
+    found = pattern.search(stderr)
+    return found[1] if found else "a package"
+
+
 def explain(stderr: str) -> str:
     errors = [line for line in stderr.splitlines() if line.startswith("ERROR")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else last_line(stderr)
@@ -144,6 +157,16 @@ def explain(stderr: str) -> str:
         return (
             "the package index could not be reached or lacks a pinned package; check the network and run the "
             f"command again (details in .venv/install.log): {reason}"
+        )
+    if "DO NOT MATCH THE HASHES" in stderr:
+        return (
+            f"{name_in(stderr, HASH_DIFFERS)} is not the file that was pinned, and nothing was installed: the "
+            "package index or something on the way to it has changed it (details in .venv/install.log)."
+        )
+    if "Hashes are required" in stderr or "must have their versions pinned" in stderr:
+        return (
+            f"{name_in(stderr, HASH_MISSING)} has no hash in the requirements, and nothing was installed: run "
+            "`make lock` (details in .venv/install.log)."
         )
     if "No space left" in stderr:
         return "the disk is full: make room and run the command again."

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "[hidden]"
+SHORTEST_FORM = 8  # characters; anything shorter would be found in ordinary words
 
 # Things that look like a secret whoever set them. What is kept of a match is in its groups.
 HEADER = re.compile(
@@ -22,23 +27,62 @@ ASSIGNMENT = re.compile(
 URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
 BARE = re.compile(
     r"\b(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bbrk_[A-Za-z0-9_-]{16,}"
+    r"|\bya29\.[A-Za-z0-9._-]{16,}"
+    # A signed token (JWT): whoever holds it is let in for as long as it lasts.
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
 SECRET_FIELD = re.compile(NAME_ENDING + "$", re.IGNORECASE)
 
 
+def forms_of(secret: str) -> Iterator[str]:
+    """A secret as it is and as addresses, JSON, Python, HTML, Base64 and hexadecimal write it."""
+    yield secret
+    for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield quoted
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
+    for escape in (in_json, in_python, html.escape):
+        once = escape(secret)
+        yield once
+        # What was quoted in an answer is quoted again where that answer is.
+        yield from (again(once) for again in (in_json, in_python, html.escape))
+    yield secret.encode().hex()
+    for offset in range(3):
+        text = base64_core(secret.encode(), offset)
+        yield text
+        yield text.replace("+", "-").replace("/", "_")
+    if "PRIVATE KEY" in secret:
+        # Its lines are written one by one where line ends are changed or cut; those with dashes are everybody's.
+        yield from (line for line in secret.splitlines() if not line.startswith("-") and len(line) >= 20)
+
+
+def in_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def in_python(text: str) -> str:
+    return repr(text)[1:-1]
+
+
+def base64_core(value: bytes, offset: int) -> str:
+    """The Base64 of ``value`` with ``offset`` bytes before it, less what depends on its neighbours."""
+    text = base64.b64encode(b"\0" * offset + value).decode()
+    return text[(0, 2, 3)[offset] : (offset + len(value)) * 8 // 6]
+
+
 class Redactor:
     """Replaces the given secrets, and what looks like one, by ``[hidden]``."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # The longest first: a secret that contains another must not leave its tail behind.
-        ordered = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
-        self._known = re.compile("|".join(re.escape(secret) for secret in ordered)) if ordered else None
+        forms = {form for secret in secrets if secret for form in forms_of(secret)}
+        # The longest first: a form that contains another must not leave its tail behind.
+        self._known = sorted((form for form in forms if len(form) >= SHORTEST_FORM), key=len, reverse=True)
 
     def text(self, value: str) -> str:
-        if self._known is not None:
-            value = self._known.sub(HIDDEN, value)
+        for form in self._known:
+            if form in value:
+                value = value.replace(form, HIDDEN)
         value = BARE.sub(HIDDEN, value)
         value = URL_PASSWORD.sub(rf"\1:{HIDDEN}@", value)
         value = HEADER.sub(lambda match: f"{match.group(1) or match.group(2)} {HIDDEN}", value)

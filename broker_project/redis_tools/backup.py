@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,9 +49,12 @@ def write_backup(
     pattern: str | None = None,
     *,
     name: str = "manual",
+    components: Collection[str] | None = None,
     progress: Progress = no_progress,
 ) -> int:
-    """Write every key that matches; how many. Raises ``LockHeld`` while another backup of the name runs.
+    """Write every key that matches, or those of some components alone; how many.
+
+    Raises ``LockHeld`` while another backup of the name runs.
 
     Each key is copied as it is at its moment; keys that change meanwhile may be from before or after each
     other.
@@ -64,7 +67,7 @@ def write_backup(
             writer.heading(heading(client))
             for batch in Walk(client, pattern):
                 fresh = [
-                    key for key in batch if key not in seen and explain(name_of(key)) is not k.LOCK_BACKUP
+                    key for key in batch if key not in seen and is_kept(explain(name_of(key)), components)
                 ]
                 seen.update(fresh)
                 for stored in dump_keys(client, fresh):
@@ -72,6 +75,12 @@ def write_backup(
                 progress(writer.keys, max(total, writer.keys))
             progress(writer.keys, writer.keys)
         return writer.keys
+
+
+def is_kept(spec: k.KeySpec | None, components: Collection[str] | None) -> bool:
+    if components is not None:
+        return spec is not None and spec.component in components
+    return spec is not k.LOCK_BACKUP
 
 
 def heading(client: redis.Redis) -> Heading:

@@ -16,8 +16,10 @@ from django.apps import apps
 from django_redis import get_redis_connection
 
 from broker_project.lib.keyspace import Keyspace, KeySpec, glob_escape
+from broker_project.lib.redaction import HIDDEN
 from broker_project.lib.stores import keyspace
 
+SESSION_KEY_CHARACTERS = 32  # Django's
 SCAN_COUNT = 500  # keys that the server looks at in one step
 
 
@@ -61,7 +63,11 @@ def key_of(name: str) -> bytes:
 
 
 def printable(name: str) -> str:
-    """A key fit for a terminal or a page."""
+    """A key fit for a terminal or a page. A session's key is the log-in itself: its end is hidden."""
+    spec = explain(name)
+    if spec is not None and spec.is_sensitive:
+        head, fixed, rest = name.partition(spec.pattern.partition("{")[0])
+        name = head + fixed + rest[:-SESSION_KEY_CHARACTERS] + HIDDEN if fixed else HIDDEN
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 

@@ -24,6 +24,7 @@ from django.db.migrations.exceptions import (
 from django.db.migrations.executor import MigrationExecutor
 from django_q.tasks import async_task
 
+from broker_project.cluster import FIRST_ROUND
 from broker_project.config import Config, Source
 from broker_project.lib import keyspace as k
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
@@ -161,7 +162,7 @@ def queue_first_round() -> None:
     if PollerRun.objects.exists():
         return
     for names in first_round(settings.BROKER):
-        async_task("broker_project.cluster.run_in_turn", names, save=False)
+        async_task(FIRST_ROUND, names, save=False)
 
 
 def first_round(config: Config) -> list[list[str]]:

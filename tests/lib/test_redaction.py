@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from broker_project import config
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.redaction import HIDDEN, Redactor, configure_redaction, redact, redact_value
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----"
+LONG_PEM = "\n".join(
+    [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "MIIEow" + "A" * 58,
+        "B" * 64,
+        "C" * 30,
+        "-----END RSA PRIVATE KEY-----",
+    ]
+)
 
 # Every setting that is a secret, with the environment that makes it valid.
 SECRETS = {
@@ -51,7 +64,91 @@ def test_passwords_of_stores_are_known(setting: str, url: str, password: str, tm
     assert password not in Redactor(loaded.secret_values()).text(f"cannot reach {url} ({password})")
 
 
+def test_a_password_with_signs_is_known_as_it_is_and_as_it_was_written(tmp_path: Path) -> None:
+    url = "redis://:p%40ss%2Fword%221@redis.example/0"
+    loaded = config.load({"BROKER_VAR": str(tmp_path), "BROKER_ENV_FILE": "", "REDIS_URL": url})
+    shown = Redactor(loaded.secret_values()).text('said p@ss/word"1 and p%40ss%2Fword%221')
+    assert shown == f"said {HIDDEN} and {HIDDEN}"
+
+
+def test_the_secrets_in_googles_file_and_in_a_feeds_address_are_known(tmp_path: Path) -> None:
+    file = tmp_path / "google.json"
+    file.write_text(json.dumps({"private_key": PEM, "client_email": "broker@example.org"}))
+    environ = {"BROKER_VAR": str(tmp_path / "var"), "BROKER_ENV_FILE": "", "GCS_BUCKET": "b"}
+    environ |= {
+        "GOOGLE_APPLICATION_CREDENTIALS": str(file),
+        "FEED_URLS": "https://feed.example/?token=feed%2Bvalue-123&page=2",
+    }
+    loaded = config.load(environ)
+    assert {PEM, "feed+value-123"} <= loaded.secret_values()
+    assert "feed+value-123" not in Redactor(loaded.secret_values()).text("GET /?t=feed%2bvalue-123")
+    for content, reason in (("{", "is not JSON"), ("[]", "is not JSON"), (None, "cannot be read")):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_text(content)
+        with pytest.raises(ConfigError, match=f"GOOGLE_APPLICATION_CREDENTIALS: the file {reason}"):
+            config.load(environ)
+
+
+def test_a_feeds_address_with_a_password_stops_the_start(tmp_path: Path) -> None:
+    environ = {
+        "BROKER_VAR": str(tmp_path),
+        "BROKER_ENV_FILE": "",
+        "FEED_URLS": "https://me:pass-word-1@feed.example/x",
+    }
+    with pytest.raises(ConfigError, match="FEED_URLS must hold no user name or password") as refusal:
+        config.load(environ)
+    assert "pass-word-1" not in str(refusal.value)
+
+
+SIGNS = "0a1b+/=&%\"'<\\@: c2d3"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        quote(SIGNS, safe=""),
+        quote(SIGNS),
+        quote(SIGNS, safe="").lower(),
+        quote_plus(SIGNS),
+        json.dumps(SIGNS)[1:-1],
+        json.dumps(json.dumps(SIGNS))[3:-3],
+        repr(SIGNS)[1:-1],
+        json.dumps(repr(SIGNS))[2:-2],
+        html.escape(SIGNS),
+        SIGNS.encode().hex(),
+        base64.b64encode(SIGNS.encode()).decode().rstrip("="),
+        base64.urlsafe_b64encode(SIGNS.encode()).decode().rstrip("="),
+    ],
+)
+def test_a_secret_is_hidden_in_every_form(written: str) -> None:
+    shown = Redactor([SIGNS]).text(f"<{written}>")
+    assert HIDDEN in shown
+    # Of Base64 the last letter may hold bits of whatever follows.
+    assert len(shown) <= len(HIDDEN) + 4
+
+
+@pytest.mark.parametrize("user", ["", "u", "us", "use", "user", "somebody"])
+def test_a_password_is_hidden_in_basic_authorisation_of_whomever(user: str) -> None:
+    password = "pass-word-0123456789"
+    written = base64.b64encode(f"{user}:{password}".encode()).decode()
+    shown = Redactor([password]).text(f"<{written}>")
+    assert HIDDEN in shown
+    # What is left is the user's name and the letters that it shares with the password's ends.
+    assert len(shown.replace(HIDDEN, "")) <= 2 + len(base64.b64encode(user.encode())) + 8
+
+
+def test_a_private_key_is_hidden_line_by_line() -> None:
+    lines = [line for line in LONG_PEM.splitlines() if not line.startswith("-")]
+    assert len(lines) == 3
+    for line in lines:
+        assert Redactor([LONG_PEM]).text(f"at {line} end") == f"at {HIDDEN} end"
+
+
 LOOK_LIKE_SECRETS = [
+    "assertion=eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJicm9rZXIi.0123456789abcdef-0123456789abcdef",
+    "Authorization: ya29.0123456789abcdef_0123",
     "Authorization: Bearer abcdefghijkl",
     "authorization: token 0123456789abcdef",
     "Basic dXNlcjpwYXNzd29yZDEyMw==",

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from broker_project.config import LOOPBACK_HOSTS, Config
 from broker_project.embedded import point_to
 from broker_project.lib.embedded_redis import EmbeddedRedis, RedisUnavailable, check_redis
+from broker_project.lib.in_use import mark_in_use
 from broker_project.schedules import sync_schedules
 from broker_project.supervisor.console import Console
 from broker_project.supervisor.preflight import (
@@ -38,6 +39,7 @@ class Command(BaseCommand):
         # Until the parts run, SIGTERM is answered the way Ctrl-C is: whatever was begun is undone.
         signal.signal(signal.SIGTERM, interrupt)
         config: Config = settings.BROKER
+        mark_in_use(config.var)
         console = Console()
         embedded = None if config.redis_url else EmbeddedRedis(config.var)
         try:

@@ -6,21 +6,27 @@ import multiprocessing
 import os
 from typing import Any
 
+from django.conf import settings
 from django.db import connections
 from django_q.management.commands.qcluster import Command as QClusterCommand
+from django_q.signals import pre_enqueue
 
 from broker_project.cluster import install_worker_hooks
 from broker_project.embedded import ensure_redis
+from broker_project.lib.in_use import mark_in_use
 from broker_project.lib.processes import let_no_fork_outlive_us
+from broker_project.task_queue import run_nothing_at_once
 
 
 class Command(QClusterCommand):  # type: ignore[misc]
     def handle(self, *args: Any, **options: Any) -> None:
+        mark_in_use(settings.BROKER.var)
         let_no_fork_outlive_us()
         for connection in connections.all():
             # A pool does not survive a fork: its threads stay behind and its sockets would be shared.
             connection.settings_dict["OPTIONS"].pop("pool", None)
         install_worker_hooks()
+        pre_enqueue.connect(run_nothing_at_once, dispatch_uid="broker-queue")
         if os.environ.get("BROKER_SUPERVISED") == "1":
             # The supervisor has looked after Redis, and goes on doing so.
             super().handle(*args, **options)

@@ -1,0 +1,1 @@
+"""One file with everything that cannot be made again, and the way back (``manage.py backup``, ``restore``)."""

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from broker_project.config import BASE_DIR
+from broker_project.lib.in_use import is_in_use
+from tests.support.broker_process import wait_for
+
+HOLD = """
+import sys; from pathlib import Path; from broker_project.lib.in_use import mark_in_use
+mark_in_use(Path(sys.argv[1])); mark_in_use(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
+"""
+
+
+def test_a_folder_is_in_use_until_the_last_process_has_ended(tmp_path: Path) -> None:
+    assert not is_in_use(tmp_path)
+    holders = []
+    for _ in range(2):
+        command = [sys.executable, "-c", HOLD, str(tmp_path)]
+        holder = subprocess.Popen(
+            command, cwd=BASE_DIR, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holders.append(holder)
+    for holder in holders:
+        assert is_in_use(tmp_path)
+        holder.kill()
+        holder.communicate()
+    wait_for(lambda: not is_in_use(tmp_path), "nobody is left")
