@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 import yaml
 
+from broker_project.lib.access_config import AccessConfig, read_access
 from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
 from broker_project.lib.keyspace import RedisNames
 from broker_project.lib.keyspace_config import load_redis_names
@@ -102,6 +103,7 @@ class Config:
     debug: bool
     allowed_hosts: tuple[str, ...]
     csrf_trusted_origins: tuple[str, ...]
+    access: AccessConfig
     database: dict[str, Any] = field(repr=False)
     redis_url: str = field(repr=False)  # empty: embedded
     redis_names: RedisNames
@@ -142,7 +144,7 @@ class Config:
     @property
     def is_public(self) -> bool:
         """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
-        return any(host not in LOOPBACK_HOSTS for host in self.allowed_hosts)
+        return lets_others_in(self.allowed_hosts)
 
     @property
     def role_names(self) -> frozenset[str]:
@@ -153,6 +155,7 @@ class Config:
         found = {
             self.secret_key,
             self.metrics_token,
+            self.access.token_pepper,
             self.github.token,
             self.github.app_private_key,
             self.github.webhook_secret,
@@ -164,6 +167,10 @@ class Config:
         }
         # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
         return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
+
+
+def lets_others_in(allowed_hosts: tuple[str, ...]) -> bool:
+    return any(host not in LOOPBACK_HOSTS for host in allowed_hosts)
 
 
 def _password_of(url: str) -> str:
@@ -191,6 +198,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
     if sandbox:
         allowed |= {_host_and_port(sandbox_url)}
 
+    allowed_hosts = env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS
     config = Config(
         var=var,
         host=host,
@@ -200,8 +208,9 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         secret_key=secret_key,
         secret_key_is_given=secret_key_is_given,
         debug=env.boolean("DJANGO_DEBUG", default=False),
-        allowed_hosts=env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS,
+        allowed_hosts=allowed_hosts,
         csrf_trusted_origins=read_origins(env),
+        access=read_access(env, is_public=lets_others_in(allowed_hosts)),
         database=read_database(env, var),
         redis_url=read_redis_url(env),
         redis_names=load_redis_names(

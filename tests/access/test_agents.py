@@ -1,0 +1,212 @@
+"""Agents over real HTTP: only with a token of their own, and not too often. The lean path and Django alike."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.test_waiting import open_issue, waiting, webhook
+from tests.support.broker_process import wait_for
+from tests.support.server import WEBHOOK_SECRET, BrokerServer, BrokerWorld
+
+TASK = "/api/v1/request-task"
+NOBODYS = {"agent_id": "agent-1", "timeout": 0, "roles": ["UIUX"]}
+
+# Every call of the API with a body that is good: none answers without a token, none for somebody else.
+CALLS: list[tuple[str, str, Any]] = [
+    ("POST", "/api/v1/request-task", {"agent_id": "agent-1", "timeout": 0}),
+    ("POST", "/request-task", {"agent_id": "agent-1", "timeout": 0}),
+    ("POST", "/api/v1/assignments/1/heartbeat", {}),
+    ("POST", "/api/v1/assignments/1/complete", {}),
+    ("POST", "/api/v1/assignments/1/fail", {"reason": "x"}),
+    ("POST", "/api/v1/assignments/1/release", None),
+    ("GET", "/api/v1/agents/agent-1/current-task", None),
+    ("GET", "/api/v1/explain?agent_id=agent-1", None),
+    ("POST", "/api/v1/tasks/fix", {"pull_request_number": 1, "review_comments": ["x"]}),
+    ("POST", "/tasks/fix", {"pull_request_number": 1, "review_comments": ["x"]}),
+]
+
+
+def change(server: BrokerServer, name: str, deed: str) -> str:
+    """Do something to an agent in a process of its own; what it printed."""
+    return server.manage(
+        "shell",
+        "--no-imports",
+        "-c",
+        "from django.utils import timezone\n"
+        "from tasks.models import Agent\n"
+        "from tasks.services.agents import revoke_token, rotate_token, switch_agent\n"
+        f"agent = Agent.objects.get(name={name!r})\n"
+        f"print({deed})",
+    ).strip()
+
+
+def status(server: BrokerServer, token: str) -> int:
+    with server.client(token) as client:
+        return client.post(TASK, json={"agent_id": "agent-1", "timeout": 0}).status_code
+
+
+@pytest.fixture
+def guarded(broker_world: BrokerWorld) -> BrokerServer:
+    return broker_world.start(BROKER_AGENT_AUTH="token")
+
+
+def test_every_call_wants_a_token_before_it_looks_at_anything(guarded: BrokerServer) -> None:
+    """A new call of the API that is not in the list above fails the test."""
+    with guarded.client() as client:
+        described = client.get("/api/v1/openapi.json").json()["paths"]
+        listed = {path.replace("/1/", "/{assignment_id}/").partition("?")[0] for _, path, _ in CALLS}
+        assert set(described) <= {path.replace("agents/agent-1", "agents/{agent_id}") for path in listed}
+        for method, path, body in CALLS:
+            for headers in ({}, {"Authorization": "Bearer brk_wrong"}, {"Authorization": "Basic YTpi"}):
+                answer = client.request(method, path, json=body, headers=headers)
+                assert (path, answer.status_code) == (path, 401)
+                assert answer.json()["error"] == "unauthorised"
+            if method == "POST":
+                answer = client.request(
+                    method, path, content=b"{", headers={"Content-Type": "application/json"}
+                )
+                assert (path, answer.status_code) == (path, 401), "a bad body does not tell more"
+
+
+def test_a_token_ends_in_every_process_within_seconds(guarded: BrokerServer) -> None:
+    old = guarded.create_agent("agent-1")
+    servers = (guarded, guarded.another(BROKER_AGENT_AUTH="token"))
+    for server in servers:
+        assert status(server, old) in (200, 204)
+    new = change(guarded, "agent-1", "rotate_token(agent, timezone.now())")
+    for server in servers:
+        wait_for(lambda server=server: status(server, old) == 401, "the old token is refused")
+        assert status(server, new) in (200, 204)
+    assert change(guarded, "agent-1", "switch_agent(agent, False, timezone.now())") == "True"
+    for server in servers:
+        wait_for(lambda server=server: status(server, new) == 403, "a disabled agent is refused")
+    # By a clock that is an hour behind, as on another machine: it must be noticed all the same.
+    behind = "timezone.now() - timezone.timedelta(hours=1)"
+    assert change(guarded, "agent-1", f"switch_agent(agent, True, {behind})") == "True"
+    wait_for(lambda: status(guarded, new) in (200, 204), "it may ask again")
+    change(guarded, "agent-1", f"revoke_token(agent, {behind})")
+    for server in servers:
+        wait_for(lambda server=server: status(server, new) == 401, "the revoked token is refused")
+
+
+def test_an_agent_that_is_disabled_while_it_waits_is_given_nothing(guarded: BrokerServer) -> None:
+    """Its role has no work; when some comes, it is no longer welcome, and somebody else gets it."""
+    token, other = guarded.create_agent("agent-1", "UIUX"), guarded.create_agent("agent-2", "UIUX")
+    ask = {"agent_id": "agent-1", "timeout": 0}
+    with guarded.client(token) as client:
+        while client.post(TASK, json=ask).status_code == 200:  # take what the seed has for this role
+            pass
+    with ThreadPoolExecutor(1) as pool, guarded.client(token, timeout=90) as client:
+        before = waiting(guarded)
+        asked = pool.submit(client.post, TASK, json={**ask, "timeout": 60})
+        wait_for(lambda: waiting(guarded) > before, "the agent waits")
+        assert change(guarded, "agent-1", "switch_agent(agent, False, timezone.now())") == "True"
+        issue = open_issue(guarded, "P0", "UIUX")
+        webhook(guarded, issue)
+        answer = asked.result()
+    assert (answer.status_code, answer.json()["error"]) == (403, "agent_disabled")
+    with guarded.client(other) as client:
+        given = client.post(TASK, json={"agent_id": "agent-2", "timeout": 20})
+    assert given.json()["issue_id"] == issue["number"]
+
+
+RATES = {
+    "BROKER_AGENT_AUTH": "token",
+    "BROKER_RATE_EXEMPT": "none",
+    "BROKER_RATE_AGENT_PER_MINUTE": "12",
+    "BROKER_RATE_ADDRESS_PER_MINUTE": "20",
+    "BROKER_RATE_REFUSED_PER_MINUTE": "3",
+    "BROKER_RATE_WEBHOOK_PER_MINUTE": "6",
+    "BROKER_RATE_FIX_PER_MINUTE": "2",
+    "BROKER_RATE_EXPLAIN_PER_MINUTE": "2",
+    "BROKER_RATE_LOGIN_PER_MINUTE": "4",
+}
+
+
+def tell(answers: list[httpx.Response]) -> list[int]:
+    """The statuses; every 429 says when to come back, in a header and in JSON."""
+    for answer in answers:
+        if answer.status_code == 429:
+            assert answer.json()["error"] == "too_many_requests"
+            assert answer.json()["message"]
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+    return [answer.status_code for answer in answers]
+
+
+def test_who_calls_too_often_is_told_to_come_back(broker_world: BrokerWorld) -> None:
+    server = broker_world.start(**RATES)
+    one, two = server.create_agent("agent-1"), server.create_agent("agent-2")
+    body = {"agent_id": "agent-1", "timeout": 0, "roles": ["UIUX"]}
+
+    def calls(number: int, method: str, path: str, token: str, address: str, **request: Any) -> list[int]:
+        # The test stands where a proxy on this machine stands: trusted to say for whom it calls.
+        headers = {"X-Forwarded-For": address}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        with server.client() as client:
+            headers |= request.pop("headers", {})
+            return tell([client.request(method, path, headers=headers, **request) for _ in range(number)])
+
+    def ended(found: list[int], good: int) -> None:
+        assert 429 not in found[:good], found
+        assert set(found[good:]) <= {429}, found
+
+    # Bad tokens, on the lean path and through Django, count together by address; a good one still passes.
+    ended(calls(2, "POST", TASK, "brk_bad", "203.0.113.1", json=body), 2)
+    ended(calls(3, "GET", "/api/v1/explain?agent_id=agent-1", "brk_bad", "203.0.113.1"), 1)
+    ended(calls(1, "POST", TASK, "brk_bad", "203.0.113.2", json=body), 1)
+    assert calls(1, "POST", TASK, two, "203.0.113.1", json={**body, "agent_id": "agent-2"})[0] in (200, 204)
+    # One agent, whatever its addresses, on all calls together; heartbeats too. Another is not disturbed.
+    ended(calls(8, "POST", TASK, one, "203.0.113.3", json=body), 8)
+    ended(calls(3, "POST", "/api/v1/assignments/999/heartbeat", one, "203.0.113.4", json={}), 3)
+    ended(calls(3, "GET", "/api/v1/agents/agent-1/current-task", one, "203.0.113.5"), 1)
+    # tasks/fix and explain have limits of their own.
+    ended(calls(3, "GET", "/api/v1/explain?agent_id=agent-2", two, "203.0.113.6"), 2)
+    fix = {"pull_request_number": 999_999, "review_comments": ["x"]}
+    ended(calls(3, "POST", "/tasks/fix", two, "203.0.113.6", json=fix), 2)
+    # One address, whatever it sends: here without a token, so that 401 comes before 429 by address.
+    found = calls(22, "POST", TASK, "", "2001:db8:0:1::1", json=body)
+    assert found == [401] * 3 + [429] * 19, found
+    # One customer's other addresses are the same; a header of our caller's caller changes nothing.
+    assert calls(1, "POST", TASK, "", "127.0.0.1, 2001:db8:0:1::99", json=body) == [429]
+    # Webhooks: signed ones by address, unsigned ones much sooner, before they are read.
+    payload = json.dumps({"zen": "x"}).encode()
+    signature = "sha256=" + hmac.new(WEBHOOK_SECRET.encode(), payload, hashlib.sha256).hexdigest()
+    given = {"X-GitHub-Event": "ping", "X-Hub-Signature-256": signature, "Content-Type": "application/json"}
+
+    def deliver(number: int, address: str, **headers: str) -> list[int]:
+        return calls(
+            number,
+            "POST",
+            "/webhooks/github",
+            "",
+            address,
+            content=payload,
+            headers={**given, "X-GitHub-Delivery": "d-1", **headers},
+        )
+
+    ended(deliver(7, "203.0.113.7"), 6)
+    assert deliver(5, "203.0.113.8", **{"X-Hub-Signature-256": "sha256=00"}) == [401, 401, 401, 429, 429]
+    # The health of the server is never a question of how often.
+    assert set(calls(40, "GET", "/health", "", "203.0.113.9")) == {200}
+    assert "rate limit reached" in server.output
+    assert one not in server.output
+
+
+def test_this_machine_is_not_counted_by_default(guarded: BrokerServer) -> None:
+    """A benchmark, a fleet on one machine and these tests call thousands of times a second from here."""
+    token = guarded.create_agent("agent-1")
+    with guarded.client(token) as client:
+        found = {client.post(TASK, json=NOBODYS).status_code for _ in range(1500)}
+        bad = {
+            client.post(TASK, json=NOBODYS, headers={"Authorization": "Bearer x"}).status_code
+            for _ in range(80)
+        }
+    assert (found, bad) == ({200, 204}, {401}), "what the seed has for this role is given out first"
