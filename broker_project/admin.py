@@ -12,12 +12,14 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
 
-from broker_project import poller_states
+from broker_project import people_admin, poller_states
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
 from broker_project.lib.dynamic_config import maintenance
 from broker_project.models import Poller, PollerRun
 from broker_project.pollers import poller_table
 from broker_project.schedules import ENTRY_POINT
+
+__all__ = ["PollerAdmin", "PollerRunAdmin", "people_admin"]
 
 
 @admin.register(Poller)

@@ -4,10 +4,13 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.forms import AuthenticationForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
+
+from broker_project.log_in import limited
 
 ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
 
@@ -19,6 +22,10 @@ class BrokerAdminSite(AdminSite):
     site_url = "/status/"
     # Viewers without admin rights log in here, too; what they may open is decided page by page.
     login_form = AuthenticationForm
+
+    @method_decorator(limited)
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        return super().login(request, extra_context)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """The dashboard, then Django's own list. Those who only log in see what the status pages show."""

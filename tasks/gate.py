@@ -15,7 +15,7 @@ from broker_project.lib.rate_limits import Address, TooManyRequests, address_of,
 from tasks.directory import AccessRefused, Caller, directory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Visitor:
     """A call on its way in."""
 
