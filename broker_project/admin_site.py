@@ -12,6 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.log_in import limited
 
+# The clock's own tables are no place to act: a row there is a function that somebody has run. Pollers have their pages.
+NOT_SHOWN = frozenset({"django_q"})
 ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
 
 
@@ -33,6 +35,11 @@ class BrokerAdminSite(AdminSite):
 
         return super().index(request, {**overview_context(), "may_admin": True, **(extra_context or {})})
 
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        models = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        ours = [model for model in models if model._meta.app_label not in NOT_SHOWN]
+        super().register(ours, admin_class, **options)
+
     def get_urls(self) -> list[URLPattern | URLResolver]:
         from broker_project import redis_page
 
@@ -42,8 +49,7 @@ class BrokerAdminSite(AdminSite):
         """Django's list, and Redis for those who may look into it."""
         from broker_project import redis_page
 
-        # The clock's own tables are no place to act: pollers are paused and run on their own pages.
-        found = [app for app in super().get_app_list(request, app_label) if app["app_label"] != "django_q"]
+        found = super().get_app_list(request, app_label)
         found.sort(key=lambda app: ORDER.index(app["app_label"]) if app["app_label"] in ORDER else len(ORDER))
         if app_label is None and redis_page.may_view(request):
             address = reverse("admin:redis_overview")
