@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.forms import AuthenticationForm
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils.decorators import method_decorator
@@ -26,7 +26,7 @@ class BrokerAdminSite(AdminSite):
     login_form = AuthenticationForm
 
     @method_decorator(limited)
-    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().login(request, extra_context)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
@@ -36,7 +36,9 @@ class BrokerAdminSite(AdminSite):
         return super().index(request, {**overview_context(), "may_admin": True, **(extra_context or {})})
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        models = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        models: list[Any] = (
+            [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        )
         ours = [model for model in models if model._meta.app_label not in NOT_SHOWN]
         super().register(ours, admin_class, **options)
 

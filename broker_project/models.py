@@ -76,7 +76,7 @@ class PollerRun(models.Model):
         return f"{self.name} {self.started_at:%Y-%m-%d %H:%M:%S}"
 
 
-class LogInFailure(AccessAttempt):
+class LogInFailure(AccessAttempt):  # type: ignore[misc]
     """Failed log-ins with one name from one address, as django-axes counts them."""
 
     class Meta:
@@ -87,12 +87,11 @@ class LogInFailure(AccessAttempt):
     @property
     def is_locked(self) -> bool:
         since = timezone.now() - timedelta(minutes=settings.BROKER.access.login_lock_minutes)
-        return (
-            self.failures_since_start >= settings.BROKER.access.login_failures and self.attempt_time >= since
-        )
+        is_recent = bool(self.attempt_time >= since)
+        return is_recent and int(self.failures_since_start) >= settings.BROKER.access.login_failures
 
 
-class SecondFactor(TOTPDevice):
+class SecondFactor(TOTPDevice):  # type: ignore[misc]
     """A person's authenticator, as django-otp keeps it."""
 
     class Meta:

@@ -80,7 +80,7 @@ class LogInFailureAdmin(EvidenceAdmin[LogInFailure]):
     ordering = ["-pk"]
     sortable_by = []
     fields = ["attempt_time", "username", "ip_address", "failures_since_start", "user_agent", "is_locked"]
-    readonly_fields = fields
+    readonly_fields = ["is_locked"]
     actions = ["unlock"]
 
     @admin.display(description=_("locked"), boolean=True)
@@ -105,7 +105,6 @@ class SecondFactorAdmin(EvidenceAdmin[SecondFactor]):
     search_fields = ["user__username"]
     ordering = ["-pk"]
     fields = ["user", "confirmed", "created_at", "last_used_at"]
-    readonly_fields = fields
     actions = ["remove"]
 
     @confirmed_action(

@@ -43,6 +43,8 @@ class Visitor:
         directory.identify(self.authorization, name)
 
     def count(self, kind: Rate, key: str = "") -> None:
+        if self.address.is_exempt:
+            return
         try:
             limits().count(kind, self.address, key)
         except TooManyRequests as error:
@@ -57,17 +59,13 @@ def too_many(error: TooManyRequests) -> AccessRefused:
 def enter(scope: dict[str, Any]) -> Visitor:
     """A call on the lean path. Raises AccessRefused with 429."""
     client = scope.get("client")
-    addresses = limits().addresses
-    peer = client[0] if client else ""
-    authorization, forwarded = "", []
+    authorization, forwarded = "", ""
     for name, value in scope["headers"]:
         if name == b"authorization":
             authorization = value.decode("latin-1")
-        elif name == b"x-forwarded-for":
-            forwarded.append(value.decode("latin-1"))
-    visitor = Visitor(
-        addresses.find(peer, ",".join(forwarded)) if forwarded else addresses.find(peer), authorization
-    )
+        elif name == b"x-forwarded-for":  # several headers are one list
+            forwarded += "," + value.decode("latin-1") if forwarded else value.decode("latin-1")
+    visitor = Visitor(limits().addresses.find(client[0] if client else "", forwarded), authorization)
     visitor.count(Rate.ADDRESS)
     return visitor
 

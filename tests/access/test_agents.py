@@ -52,6 +52,10 @@ def status(server: BrokerServer, token: str) -> int:
         return client.post(TASK, json={"agent_id": "agent-1", "timeout": 0}).status_code
 
 
+def refused_by(server: BrokerServer, token: str, wanted: int) -> None:
+    wait_for(lambda: status(server, token) == wanted, f"this process answers {wanted}")
+
+
 @pytest.fixture
 def guarded(broker_world: BrokerWorld) -> BrokerServer:
     return broker_world.start(BROKER_AGENT_AUTH="token")
@@ -82,18 +86,18 @@ def test_a_token_ends_in_every_process_within_seconds(guarded: BrokerServer) -> 
         assert status(server, old) in (200, 204)
     new = change(guarded, "agent-1", "rotate_token(agent, timezone.now())")
     for server in servers:
-        wait_for(lambda server=server: status(server, old) == 401, "the old token is refused")
+        refused_by(server, old, 401)
         assert status(server, new) in (200, 204)
     assert change(guarded, "agent-1", "switch_agent(agent, False, timezone.now())") == "True"
     for server in servers:
-        wait_for(lambda server=server: status(server, new) == 403, "a disabled agent is refused")
+        refused_by(server, new, 403)
     # By a clock that is an hour behind, as on another machine: it must be noticed all the same.
     behind = "timezone.now() - timezone.timedelta(hours=1)"
     assert change(guarded, "agent-1", f"switch_agent(agent, True, {behind})") == "True"
     wait_for(lambda: status(guarded, new) in (200, 204), "it may ask again")
     change(guarded, "agent-1", f"revoke_token(agent, {behind})")
     for server in servers:
-        wait_for(lambda server=server: status(server, new) == 401, "the revoked token is refused")
+        refused_by(server, new, 401)
 
 
 def test_an_agent_that_is_disabled_while_it_waits_is_given_nothing(guarded: BrokerServer) -> None:
@@ -117,7 +121,7 @@ def test_an_agent_that_is_disabled_while_it_waits_is_given_nothing(guarded: Brok
     assert given.json()["issue_id"] == issue["number"]
 
 
-RATES = {
+RATES: dict[str, Any] = {
     "BROKER_AGENT_AUTH": "token",
     "BROKER_RATE_EXEMPT": "none",
     "BROKER_RATE_AGENT_PER_MINUTE": "12",
