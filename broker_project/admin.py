@@ -17,7 +17,7 @@ from django_q import admin as clock_admin
 from django_q.models import Failure, OrmQ, Schedule, Success
 from django_q.tasks import async_task
 
-from broker_project import poller_states
+from broker_project import people_admin, poller_states
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
 from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.dynamic_config import maintenance
@@ -29,6 +29,7 @@ from broker_project.schedules import ENTRY_POINT
 # Its forms would let whoever may use them name any function to be run, and show what was pickled by unpickling it.
 assert clock_admin  # registered by now, whatever the order of the apps
 admin.site.unregister([Schedule, Success, Failure, OrmQ])
+__all__ = ["PollerAdmin", "PollerRunAdmin", "people_admin"]
 
 
 @admin.register(Poller)

@@ -4,11 +4,16 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.forms import AuthenticationForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, reverse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext_lazy as _
 
+from broker_project.log_in import limited
+
+# The clock's own tables are no place to act: a row there is a function that somebody has run. Pollers have their pages.
+NOT_SHOWN = frozenset({"django_q"})
 ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
 
 
@@ -20,11 +25,22 @@ class BrokerAdminSite(AdminSite):
     # Viewers without admin rights log in here, too; what they may open is decided page by page.
     login_form = AuthenticationForm
 
+    @method_decorator(limited)
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().login(request, extra_context)
+
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """The dashboard, then Django's own list. Those who only log in see what the status pages show."""
         from broker_project.status.views import overview_context
 
         return super().index(request, {**overview_context(), "may_admin": True, **(extra_context or {})})
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        models: list[Any] = (
+            [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        )
+        ours = [model for model in models if model._meta.app_label not in NOT_SHOWN]
+        super().register(ours, admin_class, **options)
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         from broker_project import redis_page

@@ -17,6 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 _django = get_asgi_application()
 
 # After Django is set up: these import models.
+from broker_project.body_cap import call_capped  # noqa: E402
 from broker_project.embedded import start_embedded_redis_for_this_process  # noqa: E402
 from broker_project.lib.in_use import mark_in_use  # noqa: E402
 from tasks.hot import HotPath  # noqa: E402
@@ -34,7 +35,7 @@ class Application:
             if self.hot is not None and HotPath.matches(scope):
                 await self.hot(scope, receive, send)
             else:
-                await _django(scope, receive, send)
+                await call_capped(_django, scope, receive, send)
         elif scope["type"] == "lifespan":
             await self.lifespan(receive, send)
 

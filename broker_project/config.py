@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import dj_database_url
 import yaml
 
+from broker_project.lib.access_config import AccessConfig, read_access
 from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
 from broker_project.lib.keyspace import RedisNames
 from broker_project.lib.keyspace_config import load_redis_names
@@ -105,6 +106,7 @@ class Config:
     debug: bool
     allowed_hosts: tuple[str, ...]
     csrf_trusted_origins: tuple[str, ...]
+    access: AccessConfig
     database: dict[str, Any] = field(repr=False)
     redis_url: str = field(repr=False)  # empty: embedded
     redis_names: RedisNames
@@ -145,7 +147,7 @@ class Config:
     @property
     def is_public(self) -> bool:
         """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
-        return any(host not in LOOPBACK_HOSTS for host in self.allowed_hosts)
+        return lets_others_in(self.allowed_hosts)
 
     @property
     def role_names(self) -> frozenset[str]:
@@ -156,6 +158,7 @@ class Config:
         found = {
             self.secret_key,
             self.metrics_token,
+            self.access.token_pepper,
             self.github.token,
             self.github.app_private_key,
             self.github.webhook_secret,
@@ -174,6 +177,10 @@ class Config:
 def secrets_in_query(url: str) -> list[str]:
     """What an address carries under a name like ``token`` or ``api_key``."""
     return [value for name, value in parse_qsl(urlsplit(url).query) if SECRET_FIELD.search(name)]
+
+
+def lets_others_in(allowed_hosts: tuple[str, ...]) -> bool:
+    return any(host not in LOOPBACK_HOSTS for host in allowed_hosts)
 
 
 def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
@@ -196,6 +203,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
     if sandbox:
         allowed |= {_host_and_port(sandbox_url)}
 
+    allowed_hosts = env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS
     config = Config(
         var=var,
         host=host,
@@ -205,8 +213,9 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         secret_key=secret_key,
         secret_key_is_given=secret_key_is_given,
         debug=env.boolean("DJANGO_DEBUG", default=False),
-        allowed_hosts=env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS,
+        allowed_hosts=allowed_hosts,
         csrf_trusted_origins=read_origins(env),
+        access=read_access(env, is_public=lets_others_in(allowed_hosts)),
         database=read_database(env, var),
         redis_url=read_redis_url(env),
         redis_names=load_redis_names(

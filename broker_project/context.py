@@ -27,5 +27,6 @@ def broker(request: HttpRequest) -> dict[str, Any]:
         "sandboxed_systems": [name for name, source in sources.items() if source is Source.SANDBOX],
         "systems_off": [name for name, source in sources.items() if source is Source.OFF],
         "maintenance": maintenance(),
+        "has_second_factor": settings.BROKER.access.second_factor != "off",
         "sandbox_url": settings.BROKER.sandbox_url if settings.BROKER.sandbox else "",
     }

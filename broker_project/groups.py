@@ -21,12 +21,15 @@ ADMIN_ONLY = {
     "tasks": ("agent", "repository", "prompttemplate"),
     "feeds": ("feedsettings",),
     "fixtures": ("fixturesettings",),
+    "broker": ("loginfailure", "secondfactor"),
 }
+# Not even seen by the others: names, addresses, who is how well protected.
+HIDDEN = Q(content_type__app_label="broker", content_type__model__in=ADMIN_ONLY["broker"])
 
 
 def permissions_of(name: str) -> Iterable[Permission]:
     ours = Permission.objects.filter(content_type__app_label__in=OURS)
-    viewing = Q(codename__startswith="view_")
+    viewing = Q(codename__startswith="view_") & ~HIDDEN
     if name == "viewer":
         return ours.filter(viewing)
     if name == "operator":

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from axes.models import AccessAttempt
+from django.conf import settings
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django_otp.plugins.otp_totp.models import TOTPDevice
 
 
 class StatusEvent(models.Model):
@@ -68,3 +74,27 @@ class PollerRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} {self.started_at:%Y-%m-%d %H:%M:%S}"
+
+
+class LogInFailure(AccessAttempt):  # type: ignore[misc]
+    """Failed log-ins with one name from one address, as django-axes counts them."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("failed log-in")
+        verbose_name_plural = _("failed log-ins")
+
+    @property
+    def is_locked(self) -> bool:
+        since = timezone.now() - timedelta(minutes=settings.BROKER.access.login_lock_minutes)
+        is_recent = bool(self.attempt_time >= since)
+        return is_recent and int(self.failures_since_start) >= settings.BROKER.access.login_failures
+
+
+class SecondFactor(TOTPDevice):  # type: ignore[misc]
+    """A person's authenticator, as django-otp keeps it."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("second factor")
+        verbose_name_plural = _("second factors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 
 import django_stubs_ext
 from django.utils.translation import gettext_lazy as _
@@ -41,6 +42,10 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "ninja",
+    "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
     "broker_project.apps.BrokerConfig",  # before django_q: our `qcluster` adds to its own
     "django_q",
     "tasks",
@@ -60,7 +65,14 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
+if BROKER.access.second_factor != "off":
+    _after = MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1
+    MIDDLEWARE[_after:_after] = [
+        "django_otp.middleware.OTPMiddleware",
+        "broker_project.second_factor.middleware.SecondFactorMiddleware",
+    ]
 
 ROOT_URLCONF = "broker_project.urls"
 ASGI_APPLICATION = "broker_project.asgi.application"
@@ -153,13 +165,29 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 LOGIN_URL = "/admin/login/"
 LOGIN_REDIRECT_URL = "/status/"
+
+# Locked is a name from an address: nobody can lock others out by failing with their names.
+AXES_FAILURE_LIMIT = BROKER.access.login_failures
+AXES_COOLOFF_TIME = timedelta(minutes=BROKER.access.login_lock_minutes)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_CLIENT_IP_CALLABLE = "broker_project.log_in.client_address"
+AXES_LOCKOUT_CALLABLE = "broker_project.log_in.locked_out"
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False  # our own page: see people_admin.py
+AXES_VERBOSE = False
+OTP_TOTP_ISSUER = "Broker"
 
 # Behind TLS (a host that others can reach) everything is HTTPS; on loopback there is no certificate to insist on.
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BROKER.is_public
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = BROKER.is_public
+CSRF_COOKIE_HTTPONLY = LANGUAGE_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = BROKER.is_public
 SECURE_REDIRECT_EXEMPT = [r"^health$", r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BROKER.is_public else None

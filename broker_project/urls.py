@@ -21,6 +21,7 @@ urlpatterns = [
     path("webhooks/github", github_webhook, name="github-webhook"),
     path("favicon.ico", RedirectView.as_view(url=static("broker/icon.svg"), permanent=True)),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("account/", include("broker_project.second_factor.urls")),
     path("status/", include("broker_project.status.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -19,12 +19,14 @@ from ninja.openapi.docs import Swagger
 from ninja.security import HttpBearer
 from redis.exceptions import RedisError
 
+from broker_project.lib.access_config import Rate
 from broker_project.lib.dynamic_config import LONG_POLL_SECONDS, value_of
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import redis_client
 from tasks import schemas
 from tasks.directory import AccessRefused, Caller, check_agent_id, directory
+from tasks.gate import Visitor, enter_by_django
 from tasks.hot import REPLAY_WAIT_SECONDS, save_and_answer
 from tasks.index import CLAIM
 from tasks.models import Assignment
@@ -66,10 +68,14 @@ api = NinjaAPI(
 
 
 class AgentToken(HttpBearer):
-    """Only describes the token, so that the page to try the API can send one: :func:`identify` decides."""
+    """Lets a call in before its body is looked at, and describes the token for the page to try the API."""
 
-    def __call__(self, request: HttpRequest) -> bool:
-        return True
+    def __call__(self, request: HttpRequest) -> Visitor:
+        visitor = enter_by_django(request)
+        if directory.is_stale:
+            directory.refresh()
+        visitor.identify(None)
+        return visitor
 
     def authenticate(self, request: HttpRequest, token: str) -> bool:
         return True
@@ -77,7 +83,13 @@ class AgentToken(HttpBearer):
 
 router = Router(tags=["agents"], auth=AgentToken())
 
-PROBLEMS = {401: schemas.Problem, 403: schemas.Problem, 422: schemas.Problem, 503: schemas.Problem}
+PROBLEMS = {
+    401: schemas.Problem,
+    403: schemas.Problem,
+    422: schemas.Problem,
+    429: schemas.Problem,
+    503: schemas.Problem,
+}
 ENDING = {200: schemas.Ended, 404: schemas.Problem, 409: schemas.Problem, **PROBLEMS}
 
 
@@ -107,7 +119,7 @@ def on_problem(request: HttpRequest, error: ApiProblem) -> HttpResponse:
 
 @api.exception_handler(AccessRefused)
 def on_refused(request: HttpRequest, error: AccessRefused) -> HttpResponse:
-    return respond(problem(error.status, error.code, error.message))
+    return respond(problem(error.status, error.code, error.message, error.retry_after_seconds))
 
 
 @api.exception_handler(ValidationError)
@@ -151,10 +163,13 @@ def on_fault(request: HttpRequest, error: Exception) -> HttpResponse:
     return respond(problem(500, "internal", "Something went wrong here; it was written down."))
 
 
-def identify(request: HttpRequest, agent_id: str | None) -> Caller:
-    if directory.is_stale:
-        directory.refresh()
-    return directory.identify(request.headers.get("Authorization", ""), agent_id)
+def identify(request: HttpRequest, agent_id: str | None, kind: Rate | None = None) -> Caller:
+    """Who is calling. Calls of some kinds are counted by themselves, too."""
+    visitor: Visitor = request.auth  # type: ignore[attr-defined]
+    caller = directory.identify(visitor.authorization, agent_id)
+    if kind is not None:
+        visitor.count(kind, caller.name if caller.has_token else "")
+    return caller
 
 
 @router.post(
@@ -166,10 +181,10 @@ def request_task(request: HttpRequest, body: schemas.RequestTask) -> HttpRespons
     caller = identify(request, body.agent_id)
     if refusal := refusal_before_claim():
         return respond(refusal)
-    return respond(wait_for_task(TaskRequest(caller, body)))
+    return respond(wait_for_task(TaskRequest(caller, body), request.auth))  # type: ignore[attr-defined]
 
 
-def wait_for_task(wanted: TaskRequest) -> Answer:
+def wait_for_task(wanted: TaskRequest, visitor: Visitor) -> Answer:
     given = "timeout" in wanted.body.model_fields_set
     seconds = float(wanted.body.timeout or 0) if given else float(value_of(LONG_POLL_SECONDS))
     deadline = time.monotonic() + seconds
@@ -185,6 +200,9 @@ def wait_for_task(wanted: TaskRequest) -> Answer:
         if time.monotonic() >= deadline:
             return replay(wanted) or nothing_answer(seconds)
         time.sleep(LOOK_SECONDS)
+        if directory.is_stale:
+            directory.refresh()
+        visitor.is_still(wanted.caller.name)
 
 
 def replay(wanted: TaskRequest) -> Answer | None:
@@ -296,7 +314,7 @@ def check_id(agent_id: str) -> None:
 )
 def explain(request: HttpRequest, agent_id: str) -> Any:
     check_id(agent_id)
-    caller = identify(request, agent_id)
+    caller = identify(request, agent_id, Rate.EXPLAIN)
     if refusal := refusal_before_claim():
         raise ApiProblem(refusal)
     rows = explanation(enabled_repositories(), caller.roles, timezone.now())
@@ -322,7 +340,7 @@ def explain(request: HttpRequest, agent_id: str) -> Any:
     summary="Have review comments mended",
 )
 def fix(request: HttpRequest, body: schemas.FixRequest) -> Any:
-    caller = identify(request, None)
+    caller = identify(request, None, Rate.FIX)
     if refusal := refusal_before_claim():
         raise ApiProblem(refusal)
     try:

@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError, RedisError
 from broker_project.lib.dynamic_config import LONG_POLL_SECONDS, value_of
 from broker_project.lib.logs import get_logger
 from tasks.directory import AccessRefused, Caller, directory
+from tasks.gate import Visitor, enter
 from tasks.index import HEARTBEAT, keys_of
 from tasks.models import Assignment
 from tasks.requests import (
@@ -68,7 +69,7 @@ class HotPath:
         try:
             answer = await self.answer(scope, receive)
         except AccessRefused as refused:
-            answer = problem(refused.status, refused.code, refused.message)
+            answer = problem(refused.status, refused.code, refused.message, refused.retry_after_seconds)
         except RedisError as error:
             log.warning("Redis does not answer", error=str(error))
             answer = redis_down_answer()
@@ -79,28 +80,28 @@ class HotPath:
             await reply(send, answer)
 
     async def answer(self, scope: dict[str, Any], receive: Receive) -> Answer | None:
+        visitor = enter(scope)
         body = await read_body(receive)
         if body is None:
             return problem(413, "too_large", f"The body may have {MAX_BODY_BYTES} bytes.")
         if directory.is_stale:
             await self.hub.in_thread(directory.refresh)
-        authorization = header(scope, b"authorization")
         path = scope["path"]
         if path in REQUEST_TASK_PATHS:
-            return await self.request_task(body, authorization, receive)
+            return await self.request_task(body, visitor, receive)
         match = HEARTBEAT_PATH.fullmatch(path)
         assert match is not None
-        return await self.heartbeat(int(match.group(1)), body, authorization)
+        return await self.heartbeat(int(match.group(1)), body, visitor)
 
     # request-task
 
-    async def request_task(self, body: bytes, authorization: str, receive: Receive) -> Answer | None:
+    async def request_task(self, body: bytes, visitor: Visitor, receive: Receive) -> Answer | None:
         parsed = parse(RequestTask, body)
         if isinstance(parsed, Answer):
             # Who may not ask at all learns that first.
-            directory.identify(authorization, None)
+            visitor.identify(None)
             return parsed
-        request = TaskRequest(directory.identify(authorization, parsed.agent_id), parsed)
+        request = TaskRequest(visitor.identify(parsed.agent_id), parsed)
         if refusal := refusal_before_claim():
             return refusal
         self.hub.note_seen(request.caller.name, timezone.now())
@@ -111,12 +112,14 @@ class HotPath:
         waiter = Waiter(request.roles)
         watch = asyncio.create_task(watch_client(receive, waiter)) if seconds > 0 else None
         try:
-            return await self.get_task(request, waiter, seconds)
+            return await self.get_task(request, visitor, waiter, seconds)
         finally:
             if watch is not None:
                 watch.cancel()
 
-    async def get_task(self, request: TaskRequest, waiter: Waiter, seconds: float) -> Answer | None:
+    async def get_task(
+        self, request: TaskRequest, visitor: Visitor, waiter: Waiter, seconds: float
+    ) -> Answer | None:
         deadline = self.hub.loop.time() + seconds
         if request.body.request_id is not None:
             replayed = await self.replay(request)
@@ -142,6 +145,10 @@ class HotPath:
                 return await self.replayed_or_nothing(request, seconds)
             if woken is Woken.REDIS:
                 return redis_down_answer()
+            # Somebody may have taken its token away while it waited.
+            if directory.is_stale:
+                await self.hub.in_thread(directory.refresh)
+            visitor.is_still(request.caller.name)
 
     async def try_once(self, request: TaskRequest) -> Answer | AgentGotOne | None:
         """Claim and act until there is an answer or nothing on offer."""
@@ -178,8 +185,8 @@ class HotPath:
 
     # heartbeat
 
-    async def heartbeat(self, assignment_id: int, body: bytes, authorization: str) -> Answer:
-        caller = directory.identify(authorization, None)
+    async def heartbeat(self, assignment_id: int, body: bytes, visitor: Visitor) -> Answer:
+        caller = visitor.identify(None)
         parsed = parse(Heartbeat, body or b"{}")
         if isinstance(parsed, Answer):
             return parsed
@@ -276,13 +283,6 @@ async def read_body(receive: Receive) -> bytes | None:
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def header(scope: dict[str, Any], name: bytes) -> str:
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value.decode("latin-1"))
-    return ""
 
 
 def parse(model: type[Any], body: bytes) -> Any:

@@ -11,7 +11,9 @@ from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
+from broker_project.lib.access_config import Rate
 from broker_project.lib.errors import BadAnswer
+from broker_project.lib.rate_limits import TooManyRequests, address_of, limits
 from tasks.github_answers import Json, as_object, parse_json
 from tasks.services.webhooks import receive_webhook
 
@@ -21,10 +23,18 @@ SIGNATURE = "sha256="
 
 @csrf_exempt
 def github_webhook(request: HttpRequest) -> JsonResponse:
-    """202 with what became of it; 400, 401, 405 or 413 with a code and a sentence."""
+    """202 with what became of it; 400, 401, 405, 413 or 429 with a code and a sentence."""
     if request.method != "POST":
         return refuse(405, "method_not_allowed", "Webhooks are sent by POST.")
     secret: str = settings.BROKER.github.webhook_secret
+    address = address_of(request)
+    unsigned = f"webhook:{address.key}"
+    try:
+        limits().count(Rate.WEBHOOK, address)
+        # Before anything is read: who signs nothing shall not send us 25 MB again and again.
+        limits().check(Rate.REFUSED, address, unsigned)
+    except TooManyRequests as error:
+        return too_many(error)
     if not secret:
         return refuse(401, "webhooks_off", "No webhook secret is set, so webhooks are refused.")
     if declared_length(request) > MAX_BODY_BYTES:
@@ -34,6 +44,10 @@ def github_webhook(request: HttpRequest) -> JsonResponse:
     if len(body) > MAX_BODY_BYTES:
         return refuse(413, "too_large", "A delivery has at most 25 MB.")
     if not is_signed(body, secret, request.headers.get("X-Hub-Signature-256", "")):
+        try:
+            limits().count(Rate.REFUSED, address, unsigned)
+        except TooManyRequests as error:
+            return too_many(error)
         return refuse(401, "bad_signature", "The signature does not belong to this delivery.")
     event = request.headers.get("X-GitHub-Event", "")
     delivery_id = request.headers.get("X-GitHub-Delivery", "")
@@ -66,6 +80,13 @@ def read_payload(content_type: str, body: bytes) -> Json:
     except (ValueError, KeyError):
         raise BadAnswer("GitHub", "neither JSON nor a form with the field payload") from None
     return as_object(parse_json(text))
+
+
+def too_many(error: TooManyRequests) -> JsonResponse:
+    seconds = error.retry_after_seconds
+    answer = refuse(429, "too_many_requests", f"Too many deliveries; the next one may come in {seconds} s.")
+    answer["Retry-After"] = str(seconds)
+    return answer
 
 
 def refuse(status: int, code: str, sentence: str) -> JsonResponse:

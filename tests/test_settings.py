@@ -12,6 +12,8 @@ import pytest
 
 from broker_project import config as config_module
 from broker_project.config import Config, Source, load, sandbox_url_file
+from broker_project.lib import access_config
+from broker_project.lib.access_config import LOOPBACK
 from broker_project.lib.environment import ConfigError
 
 SECRET = "s" * 40
@@ -63,6 +65,22 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("BROKER_ALLOWED_PRIVATE_HOSTS", "host:0", {}),
     ("BROKER_ALLOWED_PRIVATE_HOSTS", "host:http", {}),
     ("BROKER_VAR", "/dev/null/var", {}),
+    ("BROKER_TOKEN_PEPPER", "short", {}),
+    ("BROKER_TOKEN_PEPPER", "two words, but long enough for a pepper", {}),
+    ("BROKER_TRUSTED_PROXIES", "proxy.example.org", {}),
+    ("BROKER_TRUSTED_PROXIES", "10.0.0.1/8", {}),
+    ("BROKER_RATE_EXEMPT", "everybody", {}),
+    ("BROKER_RATE_EXEMPT", "none,127.0.0.1", {}),
+    ("BROKER_RATE_AGENT_PER_MINUTE", "-1", {}),
+    ("BROKER_RATE_ADDRESS_PER_MINUTE", "many", {}),
+    ("BROKER_RATE_REFUSED_PER_MINUTE", "1.5", {}),
+    ("BROKER_RATE_WEBHOOK_PER_MINUTE", "-1", {}),
+    ("BROKER_RATE_FIX_PER_MINUTE", "none", {}),
+    ("BROKER_RATE_EXPLAIN_PER_MINUTE", "100000000", {}),
+    ("BROKER_RATE_LOGIN_PER_MINUTE", "-1", {}),
+    ("BROKER_LOGIN_FAILURES", "0", {}),
+    ("BROKER_LOGIN_LOCK_MINUTES", "0", {}),
+    ("BROKER_ADMIN_2FA", "on", {}),
     ("GITHUB_REPOSITORY", "just-a-name", {}),
     ("GITHUB_REPOSITORY", "a/b/c", {}),
     ("GITHUB_REPOSITORY", "", {"GITHUB_TOKEN": "t"}),
@@ -112,8 +130,8 @@ def test_a_bad_value_is_refused_with_a_sentence_that_names_the_setting(
 
 def test_every_setting_is_in_the_table() -> None:
     """A setting that is read and neither in the table nor free text has no test for its bad values."""
-    source = Path(config_module.__file__).read_text()
-    read_names = set(re.findall(r'(?:env\.\w+|outer\.get)\(\s*"([A-Z][A-Z_]+)"', source)) - {
+    source = "".join(Path(str(module.__file__)).read_text() for module in (config_module, access_config))
+    read_names = set(re.findall(r'(?:env\.\w+|outer\.get|rate)\(\s*"([A-Z][A-Z_0-9]+)"', source)) - {
         "BROKER_ENV_FILE"
     }
     assert len(read_names) > 40
@@ -312,3 +330,17 @@ def test_no_secret_shows_in_the_representation(tmp_path: Path) -> None:
     }
     assert not [word for word in words if word in repr(config)]
     assert words <= config.secret_values()
+
+
+def test_this_machine_is_not_counted_unless_the_host_is_public(tmp_path: Path) -> None:
+    """Behind the proxy of a public host every call may seem to come from this machine."""
+    assert read(tmp_path).access.rate_exempt == LOOPBACK
+    public = {
+        "DJANGO_ALLOWED_HOSTS": "broker.example.org",
+        "DJANGO_SECRET_KEY": SECRET,
+        "BROKER_SANDBOX": "0",
+    }
+    assert read(tmp_path, **public).access.rate_exempt == ()
+    assert read(tmp_path, BROKER_RATE_EXEMPT="none").access.rate_exempt == ()
+    assert read(tmp_path, **public).access.trusted_proxies == LOOPBACK
+    assert read(tmp_path, BROKER_TRUSTED_PROXIES="none").access.trusted_proxies == ()

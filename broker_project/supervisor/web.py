@@ -19,6 +19,7 @@ def main() -> None:
         log_config=None,  # Django's own: structured, and with the secrets taken out
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # which proxies are believed is our own setting
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     uvicorn.Server(config).run(sockets=[listener])

@@ -24,7 +24,7 @@ from tasks import selectors
 from tasks.admin.shown import issue_link, local_time
 from tasks.lifecycle import AGENT_ID, agent_id_problem
 from tasks.models import Agent
-from tasks.services.agents import revoke_token, rotate_token
+from tasks.services.agents import mark_changed, revoke_token, rotate_token, switch_agent
 
 
 class AgentForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -111,9 +111,12 @@ class AgentAdmin(ListPage[Agent]):
     # Tokens
 
     def save_model(self, request: HttpRequest, obj: Agent, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)  # moves changed_at, so that every process notices
-        if not change:
-            request.new_token = rotate_token(obj, timezone.now())  # type: ignore[attr-defined]
+        if change:
+            # Not the whole row: a token that somebody revokes at this moment must not come back.
+            mark_changed(obj, timezone.now(), roles=obj.roles, is_enabled=obj.is_enabled)
+            return
+        super().save_model(request, obj, form, change)
+        request.new_token = rotate_token(obj, timezone.now())  # type: ignore[attr-defined]
 
     def response_add(self, request: HttpRequest, obj: Agent, post_url_continue: Any = None) -> HttpResponse:
         return self.token_page(request, obj, request.new_token)  # type: ignore[attr-defined]
@@ -174,8 +177,7 @@ class AgentAdmin(ListPage[Agent]):
     def switch(self, queryset: QuerySet[Agent], on: bool, done: Any, otherwise: Any) -> ActionReport:
         report = ActionReport(done)
         for agent in queryset:
-            rows = Agent.objects.filter(pk=agent.pk, is_enabled=not on)
-            if rows.update(is_enabled=on, changed_at=timezone.now()):
+            if switch_agent(agent, on, timezone.now()):
                 report.changed += 1
             else:
                 report.leave(otherwise)

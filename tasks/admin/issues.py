@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
@@ -112,6 +113,8 @@ class IssueAdmin(EvidenceAdmin[Issue]):
 
     def by_number(self, request: HttpRequest, repository_id: int, number: int) -> HttpResponse:
         """A fix task's number is its pull request's; both kinds are found by it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         found = Issue.objects.filter(repository_id=repository_id, number=number).values_list("pk", flat=True)
         if pk := found.first():
             return HttpResponseRedirect(reverse("admin:tasks_issue_change", args=[pk]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 
 from tasks.lifecycle import agent_id_problem
 from tasks.models import Agent
@@ -21,8 +23,9 @@ class BadAgent(ValueError):
 
 
 def hash_token(token: str) -> str:
-    """Keyed with the secret of this installation: the table alone does not let anybody in."""
-    return hmac.new(settings.SECRET_KEY.encode(), token.encode(), hashlib.sha256).hexdigest()
+    """Keyed with a secret of this installation: the table alone does not let anybody in."""
+    pepper = settings.BROKER.access.token_pepper or settings.SECRET_KEY
+    return hmac.digest(pepper.encode(), token.encode(), hashlib.sha256).hex()
 
 
 def new_token() -> str:
@@ -51,6 +54,7 @@ def create_agent(name: str, roles: list[str], now: datetime) -> tuple[Agent, str
                 token_hint=token[-4:],
                 token_made_at=now,
             )
+            mark_changed(agent, now)
     except IntegrityError:
         raise BadAgent(f"there is already an agent {name!r}; rotate its token in the admin") from None
     return agent, token
@@ -59,14 +63,34 @@ def create_agent(name: str, roles: list[str], now: datetime) -> tuple[Agent, str
 def rotate_token(agent: Agent, now: datetime) -> str:
     """A new token; the old one is refused within seconds."""
     token = new_token()
-    Agent.objects.filter(pk=agent.pk).update(
-        token_hash=hash_token(token), token_hint=token[-4:], token_made_at=now, changed_at=now
-    )
+    with transaction.atomic():
+        mark_changed(agent, now, token_hash=hash_token(token), token_hint=token[-4:], token_made_at=now)
     return token
 
 
 def revoke_token(agent: Agent, now: datetime) -> None:
-    Agent.objects.filter(pk=agent.pk).update(token_hash="", token_hint="", token_made_at=None, changed_at=now)
+    with transaction.atomic():
+        mark_changed(agent, now, token_hash="", token_hint="", token_made_at=None)
+
+
+def switch_agent(agent: Agent, on: bool, now: datetime) -> bool:
+    """Let it ask or not; within seconds every process knows. False: it was so already."""
+    with transaction.atomic():
+        if not Agent.objects.filter(pk=agent.pk, is_enabled=not on).update(is_enabled=on):
+            return False
+        mark_changed(agent, now)
+    return True
+
+
+def mark_changed(agent: Agent, now: datetime, **values: Any) -> None:
+    """Write ``values`` so that every process notices.
+
+    They look for rows changed after the newest they know. A clock that is behind, on another machine or after a
+    jump, would hide the change from them for ever: so it is never put before one that is there already.
+    """
+    newest = Agent.objects.aggregate(newest=Max("changed_at"))["newest"] or now
+    moment = max(now, newest + timedelta(microseconds=1))
+    Agent.objects.filter(pk=agent.pk).update(**values, changed_at=moment)
 
 
 def agent_named(name: str) -> Agent:
