@@ -22,6 +22,7 @@ import yaml
 from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
 from broker_project.lib.keyspace import RedisNames
 from broker_project.lib.keyspace_config import load_redis_names
+from broker_project.lib.redis_urls import SENTINEL_SCHEMES, is_sentinel, parse_sentinel, passwords_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MIC_FEED = "https://www.soumu.go.jp/news.rdf"
@@ -160,15 +161,10 @@ class Config:
             self.mastodon.access_token,
             self.football.api_key,
             str(self.database.get("PASSWORD") or ""),
-            _password_of(self.redis_url),
+            *passwords_of(self.redis_url),
         }
         # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
         return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
-
-
-def _password_of(url: str) -> str:
-    match = re.match(r"[a-z+]+://[^:@/]*:([^@/]+)@", url)
-    return match.group(1) if match else ""
 
 
 def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
@@ -366,8 +362,13 @@ def read_redis_url(env: Environment) -> str:
     url = env.text("REDIS_URL")
     if url.startswith("unix://"):
         return url
-    if url:
-        check_url("REDIS_URL", url, ("redis", "rediss"))
+    if is_sentinel(url):
+        try:
+            parse_sentinel(url)
+        except ValueError as error:
+            raise ConfigError(f"REDIS_URL {error}") from None
+    elif url:
+        check_url("REDIS_URL", url, ("redis", "rediss", *SENTINEL_SCHEMES))
     return url
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,9 +37,8 @@ def idle(broker_server: BrokerServer) -> BrokerServer:
     for issue in state["repositories"][0]["issues"]:
         issue |= {"state": "closed", "closed_at": issue["updated_at"]}
     broker_server.sandbox.load("github", state)
-    with sqlite3.connect(broker_server.var / "broker.sqlite3") as database:
-        database.execute("UPDATE tasks_issue SET is_open = 0")
-        database.execute("UPDATE tasks_pullrequest SET is_open = 0")
+    broker_server.query("UPDATE tasks_issue SET is_open = false")
+    broker_server.query("UPDATE tasks_pullrequest SET is_open = false")
     broker_server.redis.flushall()
     assert ask(broker_server, "agent-0").status_code == 204
     return broker_server

@@ -19,7 +19,6 @@ import hmac
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from broker_project.lib.embedded_redis import free_port
 from broker_project.lib.processes import die_with_parent
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.broker_process import clean_environment, run_manage, wait_for
+from tests.support.databases import copy_database, database_url, drop_database, make_database, query
 from tests.support.redis_server import RedisServer, start_redis
 
 WEBHOOK_SECRET = "webhook-secret-of-the-tests"
@@ -51,6 +51,7 @@ class BrokerServer:
         self.env = clean_environment(
             var,
             **{
+                "DATABASE_URL": database_url(var),
                 "REDIS_URL": world.redis_server.url,
                 "BROKER_SANDBOX_URL": world.sandbox.base_url,
                 "GITHUB_WEBHOOK_SECRET": WEBHOOK_SECRET,
@@ -114,6 +115,10 @@ class BrokerServer:
         assert done.returncode == 0, f"manage.py {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Straight from its database; ``?`` stands for a value."""
+        return query(self.var, statement, *values)
+
     def poll(self, name: str) -> str:
         return self.manage("poll", name, "--force")
 
@@ -166,9 +171,11 @@ class BrokerWorld:
         self.redis: redis.Redis = redis.Redis.from_url(redis_server.url, decode_responses=True)
         self._raw: redis.Redis = redis.Redis.from_url(redis_server.url)
         self._servers: list[BrokerServer] = []
+        self._folders: list[Path] = []
         self._numbers = itertools.count(1)
         self._template = folder / "template"
         self._template.mkdir()
+        make_database(self._template)
         maker = BrokerServer(self, self._template)
         maker.manage("migrate", "--verbosity", "0")
         maker.poll("issues")
@@ -187,8 +194,12 @@ class BrokerWorld:
         self.sandbox.clear_calls()
 
     def new_folder(self) -> Path:
-        """A copy of the filled database and its secret key."""
-        return Path(shutil.copytree(self._template, self.folder / f"var-{next(self._numbers)}"))
+        """A folder with a copy of the filled database."""
+        folder = self.folder / f"var-{next(self._numbers)}"
+        folder.mkdir()
+        copy_database(self._template, folder)
+        self._folders.append(folder)
+        return folder
 
     def start(self, var: Path | None = None, **settings: str) -> BrokerServer:
         """A running server; on a database of its own unless ``var`` names another server's folder."""
@@ -201,6 +212,9 @@ class BrokerWorld:
         for server in self._servers:
             server.kill()
         self._servers.clear()
+        for folder in self._folders:
+            drop_database(folder)
+        self._folders.clear()
 
 
 @pytest.fixture(scope="session")
