@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import redis
 
@@ -44,8 +45,9 @@ WEBHOOK_SECRET = "webhook-secret-of-the-tests"
 class BrokerServer:
     """One uvicorn process. ``start`` again after ``stop`` or ``kill``: same port, same stores."""
 
-    def __init__(self, world: BrokerWorld, var: Path, **settings: str) -> None:
+    def __init__(self, world: BrokerWorld, var: Path, workers: int = 1, **settings: str) -> None:
         self.world = world
+        self.workers = workers
         self.var = var
         self.port = free_port()
         self.env = clean_environment(
@@ -83,6 +85,7 @@ class BrokerServer:
         parent = os.getpid()
         command = [sys.executable, "-m", "uvicorn", "broker_project.asgi:application"]
         command += ["--port", str(self.port), "--log-level", "warning", "--timeout-graceful-shutdown", "10"]
+        command += ["--workers", str(self.workers)] if self.workers > 1 else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -129,20 +132,31 @@ class BrokerServer:
 
     def send_webhook(self, event: str, payload: dict[str, Any], delivery: str) -> httpx.Response:
         """A signed delivery, as GitHub would send it."""
+        body, headers = self.signed(event, payload, delivery)
+        with self.client() as client:
+            return client.post("/webhooks/github", content=body, headers=headers)
+
+    def signed(self, event: str, payload: dict[str, Any], delivery: str) -> tuple[bytes, dict[str, str]]:
+        """Body and headers of a delivery."""
         body = json.dumps(payload).encode()
+        digest = hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest()
         headers = {
             "X-GitHub-Event": event,
             "X-GitHub-Delivery": delivery,
-            "X-Hub-Signature-256": "sha256="
-            + hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest(),
+            "X-Hub-Signature-256": f"sha256={digest}",
             "Content-Type": "application/json",
         }
-        with self.client() as client:
-            return client.post("/webhooks/github", content=body, headers=headers)
+        return body, headers
 
     def another(self, **settings: str) -> BrokerServer:
         """A second server process on the same database, Redis and sandbox."""
         return self.world.start(self.var, **settings)
+
+    def worker_processes(self) -> list[psutil.Process]:
+        """With several workers, their processes: the children that listen."""
+        assert self.process is not None
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if any("spawn_main" in part for part in child.cmdline())]
 
     def stop(self) -> None:
         """SIGTERM, and wait for the clean end. uvicorn ends by the very signal once it has cleaned up."""
@@ -157,6 +171,8 @@ class BrokerServer:
     def kill(self) -> None:
         """SIGKILL: nothing is said to anybody."""
         if self.process is not None and self.process.poll() is None:
+            for worker in self.worker_processes():
+                worker.kill()
             self.process.kill()
             self.process.wait()
 
@@ -201,9 +217,9 @@ class BrokerWorld:
         self._folders.append(folder)
         return folder
 
-    def start(self, var: Path | None = None, **settings: str) -> BrokerServer:
+    def start(self, var: Path | None = None, workers: int = 1, **settings: str) -> BrokerServer:
         """A running server; on a database of its own unless ``var`` names another server's folder."""
-        server = BrokerServer(self, var or self.new_folder(), **settings)
+        server = BrokerServer(self, var or self.new_folder(), workers, **settings)
         self._servers.append(server)
         server.start()
         return server
