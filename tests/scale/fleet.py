@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +30,11 @@ class Fleet:
     statuses: Counter[str] = field(default_factory=Counter)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     goal: int = 0
+    waits: list[float] = field(default_factory=list)  # seconds from asking to a task
+
+    @property
+    def mean_wait(self) -> float:
+        return sum(self.waits) / len(self.waits)
 
     async def run(self, goal: int, limit_seconds: float) -> None:
         self.goal = goal
@@ -48,12 +54,14 @@ class Fleet:
         home, other = self.urls[number % len(self.urls)], self.urls[(number + 1) % len(self.urls)]
         while not self.done.is_set():
             body = {"agent_id": name, "timeout": LONG_POLL_SECONDS, "request_id": uuid.uuid4().hex}
+            asked_at = time.monotonic()
             answer = await self.post(client, f"{home}/api/v1/request-task", body)
             if answer.status_code != 200:
                 # 503 and 502 say "come again"; a fleet does.
                 await asyncio.sleep(0 if answer.status_code == 204 else PAUSE_SECONDS)
                 continue
             task = answer.json()
+            self.waits.append(time.monotonic() - asked_at)
             self.served[name] += 1
             self.served_by[home] += 1
             await self.finish(client, other, task)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.scale.fleet import Fleet
-from tests.scale.site import CODE, Site
+from tests.scale.site import Site
 from tests.support.broker_process import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.xdist_group("scale")]

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import set_json_loads
 
 SERVER = "TEST_POSTGRES_SERVER"  # set by tests/environment.py; a worker of the run finds it there
 
@@ -65,7 +66,7 @@ def _on_server(statement: str, *names: str) -> None:
 
 
 def rows(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What a stranger with SQL sees or changes. ``?`` stands for a value."""
+    """What a stranger with SQL sees or changes. ``?`` stands for a value; JSON comes as text."""
     return _execute(folder, statement, values)[1]
 
 
@@ -80,6 +81,7 @@ def _execute(
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     if is_postgres():
         with psycopg.connect(database_url(folder), autocommit=True) as connection:
+            set_json_loads(lambda data: data if isinstance(data, str) else bytes(data).decode(), connection)
             cursor = connection.execute(statement.replace("?", "%s"), values or None)
             description = cursor.description or []
             return [column.name for column in description], cursor.fetchall() if description else []
