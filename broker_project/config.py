@@ -336,9 +336,17 @@ def read_database(env: Environment, var: Path) -> dict[str, Any]:
     if engine.endswith(".sqlite3"):
         return sqlite(str(parsed["NAME"]))
     if engine.endswith(".postgresql") and parsed.get("NAME"):
-        # Threads borrow connections from one pool a process: a waiting request holds none.
+        # Threads borrow connections from one pool a process: a waiting request holds none. A thread that speaks to
+        # GitHub keeps its own meanwhile, so there are as many as the lean path has threads, and some for pages.
         given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
-        options = {**given, "pool": {"min_size": 1, "max_size": 12, "timeout": 20}}
+        options = {
+            **given,
+            "pool": {
+                "min_size": 1,
+                "max_size": env.integer("BROKER_DATABASE_POOL_SIZE", 24, low=1, high=1000),
+                "timeout": 20,
+            },
+        }
         return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
     raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
 
