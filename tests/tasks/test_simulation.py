@@ -211,3 +211,11 @@ def test_a_review_costs_what_is_said(world: World) -> None:
     assert task["task_type"] == "review"
     assert world.post(f"/assignments/{task['assignment_id']}/complete").status_code == 200
     assert spent(world) == REVIEW
+
+
+def test_a_budget_with_odd_times_comes_to_an_end() -> None:
+    """0.1 + 60 - 60 is less than 0.1: who compares so waits for ever."""
+    budget = Budget(writes_per_minute=2, requests_per_hour=1000)
+    found = [budget.take(Cost(1, 1), 0.1 * number) for number in range(20)]
+    assert found == sorted(found)
+    assert found[-1] > 9 * 60
