@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,17 @@ run: setup ## install what is missing and serve everything on http://127.0.0.1:8
 
 test: setup-dev system-packages ## install what tests need and run them all (PYTEST_ARGS= to choose)
 	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(if $(PYTEST_ARGS),true,$(MAKE) --no-print-directory test-postgres)
+
+# What a database has no part in, and what starts its own parts on SQLite, is not run a second time.
+POSTGRES_TESTS := $(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py)
+POSTGRES_TESTS := $(filter-out $(addprefix tests/,browser client lib sandbox scale supervisor support),$(POSTGRES_TESTS))
+test-postgres: setup-dev system-packages ## the tests of the database again, on a PostgreSQL of their own
+	@echo "The tests of the database, on PostgreSQL:"
+	@BROKER_TEST_DATABASE=postgres $(PY) -m pytest $(or $(PYTEST_ARGS),$(POSTGRES_TESTS) --ignore=tests/api/test_sentinel.py)
+
+scale: setup-dev system-packages ## two web processes, two clusters, 200 agents, 2,000 issues (SCALE_AGENTS=, SCALE_ISSUES=)
+	@SCALE_AGENTS=$(or $(SCALE_AGENTS),200) SCALE_ISSUES=$(or $(SCALE_ISSUES),2000) $(PY) -m pytest -n 0 -s tests/scale
 
 bench: setup ## measure the hot paths beside a bare yardstick, under ten minutes (ARGS="--quick --only request,waiting")
 	@$(PY) -m bench $(ARGS)

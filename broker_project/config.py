@@ -25,6 +25,7 @@ from broker_project.lib.environment import ConfigError, Environment, check_url, 
 from broker_project.lib.keyspace import RedisNames
 from broker_project.lib.keyspace_config import load_redis_names
 from broker_project.lib.redaction import SECRET_FIELD
+from broker_project.lib.redis_urls import SENTINEL_SCHEMES, is_sentinel, parse_sentinel, passwords_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MIC_FEED = "https://www.soumu.go.jp/news.rdf"
@@ -166,9 +167,9 @@ class Config:
             self.mastodon.access_token,
             self.football.api_key,
             str(self.database.get("PASSWORD") or ""),
-            unquote(urlsplit(self.redis_url).password or ""),
             *self.storage.credentials,
             *(secret for url in self.feed_urls for secret in secrets_in_query(url)),
+            *passwords_of(self.redis_url),
         }
         # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
         return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
@@ -354,9 +355,17 @@ def read_database(env: Environment, var: Path) -> dict[str, Any]:
     if engine.endswith(".sqlite3"):
         return sqlite(str(parsed["NAME"]))
     if engine.endswith(".postgresql") and parsed.get("NAME"):
-        # Threads borrow connections from one pool a process: a waiting request holds none.
+        # Threads borrow connections from one pool a process: a waiting request holds none. A thread that speaks to
+        # GitHub keeps its own meanwhile, so there are as many as the lean path has threads, and some for pages.
         given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
-        options = {**given, "pool": {"min_size": 1, "max_size": 12, "timeout": 20}}
+        options = {
+            **given,
+            "pool": {
+                "min_size": 1,
+                "max_size": env.integer("BROKER_DATABASE_POOL_SIZE", 24, low=1, high=1000),
+                "timeout": 20,
+            },
+        }
         return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
     raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
 
@@ -380,8 +389,13 @@ def read_redis_url(env: Environment) -> str:
     url = env.text("REDIS_URL")
     if url.startswith("unix://"):
         return url
-    if url:
-        check_url("REDIS_URL", url, ("redis", "rediss"))
+    if is_sentinel(url):
+        try:
+            parse_sentinel(url)
+        except ValueError as error:
+            raise ConfigError(f"REDIS_URL {error}") from None
+    elif url:
+        check_url("REDIS_URL", url, ("redis", "rediss", *SENTINEL_SCHEMES))
     return url
 
 

@@ -50,7 +50,7 @@ def point_to(url: str) -> None:
         return
     settings.REDIS_URL = url
     for alias, cache in settings.CACHES.items():
-        cache["LOCATION"] = location(url, alias)
+        cache["LOCATION"] = [location(url, alias)]
         # What this thread has opened already still points to the old address.
         if hasattr(caches._connections, alias):  # type: ignore[attr-defined]
             del caches[alias]

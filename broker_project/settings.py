@@ -104,7 +104,8 @@ _POOL = {"socket_connect_timeout": 3, "socket_timeout": 5, "health_check_interva
 def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
     return {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": location(REDIS_URL, alias),
+        # A list: django-redis takes a comma in a text for the end of an address.
+        "LOCATION": [location(REDIS_URL, alias)],
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
         "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
         "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
@@ -120,6 +121,7 @@ CACHES = {
     "sessions": _cache("session", "sessions"),
     "keys": _cache("cache", "keys", decode_responses=True),
 }
+DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis_connections.CacheConnections"
 SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
 SESSION_CACHE_ALIAS = "sessions"
 SESSION_COOKIE_AGE = BROKER_KEYSPACE.ttl_seconds(SESSION)

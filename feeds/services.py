@@ -49,15 +49,15 @@ def claim_item(item_id: int, statuses: Collection[Status], who: str, now: dateti
         item_id=item_id, token=token, claimed_by=who[:150], claimed_at=now, expires_at=_expiry(now)
     )
     with transaction.atomic():
+        # It may have been finished between being chosen and being claimed. On PostgreSQL a row that another worker
+        # claims, or a person changes, at this moment is passed over: the next candidate is free.
+        rows = Item.objects.select_for_update(skip_locked=True)
+        item = rows.filter(pk=item_id, status__in=list(statuses)).first()
+        if item is None:
+            return None
         # Inserting decides the race: the second one inserts nothing.
         ItemLease.objects.bulk_create([lease], ignore_conflicts=True)
-        ours = ItemLease.objects.filter(item_id=item_id, token=token)
-        if not ours.exists():
-            return None
-        # It may have been finished between being chosen and being claimed.
-        item = Item.objects.filter(pk=item_id, status__in=list(statuses)).first()
-        if item is None:
-            ours.delete()
+        if not ItemLease.objects.filter(item_id=item_id, token=token).exists():
             return None
     return Claim(item, token, who)
 
@@ -149,9 +149,9 @@ def sweep_stale_leases(now: datetime) -> int:
     swept = 0
     for lease in ItemLease.objects.filter(expires_at__lte=now).order_by("expires_at")[:SWEEP_BATCH]:
         with transaction.atomic():
-            # Renewed or swept by another in the meantime: then there is nothing to do.
+            # Renewed or swept by another in the meantime, or this very moment: then there is nothing to do.
             stale = ItemLease.objects.filter(pk=lease.pk, token=lease.token, expires_at__lte=now)
-            if not stale.delete()[0]:
+            if not stale.select_for_update(skip_locked=True).exists() or not stale.delete()[0]:
                 continue
             item = Item.objects.filter(pk=lease.pk, status__in=list(OPEN)).first()
             if item is None:

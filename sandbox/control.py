@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox.core import JOURNAL_SIZE, World
+from sandbox.core import MAX_JOURNAL_SIZE, World
 from sandbox.faults import FaultRefused
 
 MAX_CLOCK_OFFSET_SECONDS = 10 * 365 * 86400
@@ -142,13 +142,20 @@ def control_routes(world: World) -> list[Route]:
         if request.method == "DELETE":
             world.journal.clear()
             return Response(status_code=204)
+        if request.method == "PATCH":
+            size = (await json_object(request)).get("size")
+            if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_JOURNAL_SIZE:
+                raise Refused(f"'size' must be between 1 and {MAX_JOURNAL_SIZE}.")
+            world.resize_journal(size)
+            return Response(status_code=204)
         name = request.query_params.get("system")
         try:
             limit = int(request.query_params.get("limit", "100"))
         except ValueError as error:
             raise Refused("'limit' must be a whole number.") from error
-        if not 1 <= limit <= JOURNAL_SIZE:
-            raise Refused(f"'limit' must be between 1 and {JOURNAL_SIZE}.")
+        size = world.journal.maxlen or MAX_JOURNAL_SIZE
+        if not 1 <= limit <= size:
+            raise Refused(f"'limit' must be between 1 and {size}.")
         return JSONResponse({"calls": world.calls(known_system(name) if name else None, limit)})
 
     return [
@@ -157,5 +164,5 @@ def control_routes(world: World) -> list[Route]:
         Route("/clock", refusing(clock), methods=["GET", "POST"]),
         Route("/reset", refusing(reset), methods=["POST"]),
         Route("/state/{system}", refusing(state), methods=["GET", "PUT"]),
-        Route("/journal", refusing(journal), methods=["GET", "DELETE"]),
+        Route("/journal", refusing(journal), methods=["GET", "PATCH", "DELETE"]),
     ]

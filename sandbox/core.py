@@ -24,7 +24,8 @@ from sandbox.faults import Faults
 
 logger = logging.getLogger("sandbox")
 
-JOURNAL_SIZE = 1000  # calls
+JOURNAL_SIZE = 1000  # calls, unless somebody asks for more
+MAX_JOURNAL_SIZE = 1_000_000
 SAVE_DELAY_SECONDS = 1.0
 STATE_VERSION = 1
 
@@ -151,6 +152,10 @@ class World:
         """The most recent calls, newest first."""
         chosen = [call for call in reversed(self.journal) if system in (None, call.system)]
         return [asdict(call) for call in chosen[:limit]]
+
+    def resize_journal(self, size: int) -> None:
+        """Remember so many calls from now on."""
+        self.journal = deque(self.journal, maxlen=size)
 
     # State on disk
 

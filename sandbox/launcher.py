@@ -56,6 +56,10 @@ class SandboxHandle:
         query = f"&system={system}" if system else ""
         return list(self.control("GET", f"journal?limit={limit}{query}")["calls"])
 
+    def keep_calls(self, size: int) -> None:
+        """Let the journal remember so many."""
+        self.control("PATCH", "journal", {"size": size})
+
     def clear_calls(self) -> None:
         self.control("DELETE", "journal")
 

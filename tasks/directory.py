@@ -15,6 +15,9 @@ from tasks.models import Agent
 from tasks.services.agents import hash_token
 
 FRESH_SECONDS = 2.0
+# Between two of these, rows are found by their time of change; a machine whose clock is behind writes times that look
+# old, so now and then everything is read.
+ALL_SECONDS = 60.0
 # Rows are written with a clock read a little before they can be seen.
 OVERLAP = timedelta(seconds=30)
 
@@ -38,8 +41,10 @@ class AccessRefused(Exception):
 class Directory:
     """A snapshot of the agents. ``refresh`` blocks on the database; ``identify`` never does."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh_seconds: float = FRESH_SECONDS, all_seconds: float = ALL_SECONDS) -> None:
         self._lock = threading.Lock()
+        self._fresh_seconds = fresh_seconds
+        self._all_seconds = all_seconds
         self.forget()
 
     def forget(self) -> None:
@@ -48,26 +53,29 @@ class Directory:
         self._by_hash: dict[str, Agent] = {}
         self._by_name: dict[str, Agent] = {}
         self._newest: datetime | None = None
-        self._checked_at = float("-inf")
+        self._checked_at = self._read_all_at = float("-inf")
 
     @property
     def is_stale(self) -> bool:
-        return time.monotonic() - self._checked_at >= FRESH_SECONDS
+        return time.monotonic() - self._checked_at >= self._fresh_seconds
 
     def refresh(self) -> None:
         with self._lock:
             if not self.is_stale:
                 return
             rows = Agent.objects.all()
-            if self._newest is not None:
+            kept, now = self._by_id, time.monotonic()
+            if self._newest is None or now - self._read_all_at >= self._all_seconds:
+                kept, self._read_all_at = {}, now
+            else:
                 rows = rows.filter(changed_at__gt=self._newest - OVERLAP)
             changed = list(rows)
-            if changed:
-                self._by_id = {**self._by_id, **{agent.pk: agent for agent in changed}}
+            if changed or kept is not self._by_id:
+                self._by_id = {**kept, **{agent.pk: agent for agent in changed}}
                 agents = self._by_id.values()
                 self._by_hash = {agent.token_hash: agent for agent in agents if agent.token_hash}
                 self._by_name = {agent.name: agent for agent in agents}
-                self._newest = max(agent.changed_at for agent in agents)
+                self._newest = max((agent.changed_at for agent in agents), default=None)
             self._checked_at = time.monotonic()
 
     def known(self, name: str) -> Agent | None:

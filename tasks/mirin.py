@@ -27,6 +27,7 @@ from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.logs import get_logger
+from broker_project.lib.redis_connections import connect
 from broker_project.lib.stores import CONNECT_SECONDS, keyspace, redis_client
 from tasks.index import keys_of
 from tasks.mirin_actions import Refusal, perform
@@ -90,7 +91,7 @@ class Listener:
 
     def _listen(self) -> None:
         # Bytes: what others publish need not be text.
-        client = redis.Redis.from_url(
+        client = connect(
             settings.REDIS_URL,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=5,

@@ -12,6 +12,7 @@ from django.conf import settings
 from broker_project.lib import dynamic_config
 from broker_project.lib.stores import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
+from tests.support.databases import is_postgres
 
 
 @pytest.fixture
@@ -23,6 +24,25 @@ def store() -> Iterator[redis.Redis]:
     yield client
     client.flushall()
     dynamic_config.forget()
+
+
+# Whoever has one of these has a database: this process's own, or that of processes it starts.
+DATABASE_FIXTURES = frozenset({"db", "transactional_db", "_broker_world", "world", "here"})
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL only what has to do with a database is run again."""
+    if not is_postgres():
+        return
+    others = [item for item in items if not uses_database(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if uses_database(item)]
+
+
+def uses_database(item: pytest.Item) -> bool:
+    if item.get_closest_marker("django_db"):
+        return True
+    return not DATABASE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(trylast=True)

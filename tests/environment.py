@@ -1,6 +1,7 @@
 """Loaded before Django's settings: a folder, a Redis and settings of its own for every test process.
 
-Nothing of the developer's machine leaks in: no ``.env``, no credentials, no running Redis.
+Nothing of the developer's machine leaks in: no ``.env``, no credentials, no running Redis. With
+``BROKER_TEST_DATABASE=postgres`` the whole run has one PostgreSQL, and each of its processes a database there.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 
 from broker_project.lib.embedded_redis import free_port
+from tests.support.databases import SERVER
+from tests.support.postgres_server import NoPostgres, start_postgres
 from tests.support.redis_server import start_redis
 
+_wants_postgres = os.environ.get("BROKER_TEST_DATABASE", "sqlite") == "postgres"
 for _name in list(os.environ):
     if _name.startswith(
         ("BROKER_", "DJANGO_", "GITHUB_", "GEMINI_", "MASTODON_", "API_FOOTBALL_", "FEED_", "FIXTURE_")
@@ -24,6 +29,18 @@ for _name in ("DATABASE_URL", "GCS_BUCKET", "STORAGE_EMULATOR_HOST", "PORT", "HO
 VAR = tempfile.mkdtemp(prefix="broker-test-")
 atexit.register(shutil.rmtree, VAR, ignore_errors=True)
 REDIS = start_redis()
+if _wants_postgres:
+    # Again for the workers of this run, whose environment is ours.
+    os.environ["BROKER_TEST_DATABASE"] = "postgres"
+    if SERVER not in os.environ:
+        try:
+            _server = start_postgres()
+        except NoPostgres as lack:
+            print(f"skipped here, by name: the database tests on PostgreSQL: {lack}", file=sys.stderr)
+            sys.exit(1 if os.environ.get("CI") == "true" else 0)
+        atexit.register(_server.stop)
+        os.environ[SERVER] = _server.url
+    os.environ["DATABASE_URL"] = f"{os.environ[SERVER]}/postgres"
 os.environ.update(
     BROKER_ENV_FILE="",
     BROKER_VAR=VAR,

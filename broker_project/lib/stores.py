@@ -10,6 +10,7 @@ from django.conf import settings
 from django_redis import get_redis_connection
 
 from broker_project.lib.keyspace import Keyspace
+from broker_project.lib.redis_connections import async_pool
 
 CONNECT_SECONDS = 3
 ANSWER_SECONDS = 5
@@ -32,7 +33,7 @@ def async_redis_client(*, max_connections: int = 4, **options: Any) -> redis.asy
 
     Who finds all its connections in use waits for one: a thousand agents that come at once are served in turn.
     """
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
+    pool = async_pool(
         settings.REDIS_URL,
         max_connections=max_connections,
         timeout=TURN_SECONDS,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +123,7 @@ def rows(server: BrokerServer, agent: str) -> list[dict[str, Any]]:
     query = """
         select a.* from tasks_assignment a join tasks_agent g on g.id = a.agent_id where g.name = ? order by a.id
     """
-    with closing(sqlite3.connect(server.var / "broker.sqlite3", timeout=20)) as connection:
-        connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute(query, [agent])]
+    return server.query(query, agent)
 
 
 def states(server: BrokerServer, agent: str) -> list[str]:

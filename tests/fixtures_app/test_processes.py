@@ -5,23 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import redis
 from django.conf import settings
 
 from fixtures.csv_table import parse_table
 from sandbox.launcher import SandboxHandle
-from tests.support.postgres_server import NoPostgres, postgres_server
+from tests.support.databases import database_url, make_database, rows
 
 ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 120
@@ -52,13 +49,14 @@ LEASES = "SELECT fixture_id FROM fixtures_matchlease WHERE expires_at IS NOT NUL
 class Machine:
     """A broker with a database and a bucket of its own, outside this process."""
 
-    def __init__(self, var: Path, sandbox: SandboxHandle, database_url: str) -> None:
+    def __init__(self, var: Path, sandbox: SandboxHandle) -> None:
         self.sandbox = sandbox
-        self.database_url = database_url
+        self.var = var
+        make_database(var)
         self.environment = {
             **os.environ,
             "BROKER_VAR": str(var),
-            "DATABASE_URL": database_url,
+            "DATABASE_URL": database_url(var),
             "BROKER_SANDBOX": "1",
             "BROKER_SANDBOX_URL": sandbox.base_url,
             "REDIS_URL": settings.REDIS_URL,
@@ -73,23 +71,13 @@ class Machine:
 
     def ask(self) -> dict[str, Any]:
         """What a stranger with SQL sees."""
-        with closing(self._connect()) as database:
-
-            def select(sql: str) -> list[tuple[Any, ...]]:
-                return list(database.execute(sql))
-
-            names = ("fixture_id", "status", "attempts")
-            return {
-                "rows": [dict(zip(names, row, strict=True)) for row in select(ROWS)],
-                "completed": [row[0] for row in select(COMPLETED)],
-                "reports": [row[0] for row in select("SELECT match_id FROM fixtures_report")],
-                "leases": [row[0] for row in select(LEASES)],
-            }
-
-    def _connect(self) -> Any:
-        if self.database_url.startswith("postgres"):
-            return psycopg.connect(self.database_url)
-        return sqlite3.connect(self.database_url.removeprefix("sqlite:///"))
+        names = ("fixture_id", "status", "attempts")
+        return {
+            "rows": [dict(zip(names, row, strict=True)) for row in rows(self.var, ROWS)],
+            "completed": [row[0] for row in rows(self.var, COMPLETED)],
+            "reports": [row[0] for row in rows(self.var, "SELECT match_id FROM fixtures_report")],
+            "leases": [row[0] for row in rows(self.var, LEASES)],
+        }
 
     def start(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -128,21 +116,9 @@ class Machine:
         return {row.fixture_id: row.status.value for row in parse_table(base64.b64decode(table["data"]))}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'broker.sqlite3'}"
-        return
-    try:
-        with postgres_server() as url:
-            yield url
-    except NoPostgres as lack:
-        pytest.skip(str(lack))
-
-
 @pytest.fixture
-def here(tmp_path: Path, database_url: str, sandbox: SandboxHandle, store: redis.Redis) -> Iterator[Machine]:
-    machine = Machine(tmp_path, sandbox, database_url)
+def here(tmp_path: Path, sandbox: SandboxHandle, store: redis.Redis) -> Iterator[Machine]:
+    machine = Machine(tmp_path, sandbox)
     yield machine
     for process in machine.started:
         if process.poll() is None:

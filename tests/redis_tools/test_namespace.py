@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.support.databases import database_url, make_database
 from tests.support.redis_server import start_redis
 
 CODE = """
@@ -69,13 +70,17 @@ def test_no_key_is_outside_the_namespace(tmp_path: Path, environ: dict[str, str]
         path = tmp_path / "redis.json"
         path.write_text('{"redis": {"namespace": "by-file"}}')
         environ = {"BROKER_REDIS_CONFIG": str(path)}
+    make_database(tmp_path)
     server = start_redis()
     watcher = redis.Redis(port=server.port, decode_responses=True)
     watcher.set("poppo:temp:foreign", "not ours here")
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path / "backup"), prefix],
         capture_output=True, text=True, timeout=180,
-        env={**os.environ, **environ, "REDIS_URL": server.url, "BROKER_VAR": str(tmp_path)},
+        env={
+            **os.environ, **environ, "REDIS_URL": server.url, "BROKER_VAR": str(tmp_path),
+            "DATABASE_URL": database_url(tmp_path),
+        },
     )  # fmt: skip
     found = set(watcher.scan_iter())
     server.stop()

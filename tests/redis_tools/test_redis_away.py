@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from broker_project.lib.embedded_redis import free_port
+from tests.support.databases import database_url, make_database
 
 CODE = """
 import django
@@ -29,8 +30,10 @@ for page in ("", "keys/", "check/", "key/?name=issue:1"):
 
 
 def test_the_pages_say_that_redis_is_away(tmp_path: Path) -> None:
+    make_database(tmp_path)
     environ = {
         **os.environ,
+        "DATABASE_URL": database_url(tmp_path),
         "REDIS_URL": f"redis://:pass-word-9@127.0.0.1:{free_port()}/0",
         "BROKER_VAR": str(tmp_path),
     }

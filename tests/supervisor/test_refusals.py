@@ -14,6 +14,7 @@ from broker_project.lib.embedded_redis import free_port
 from broker_project.supervisor.banner import url_of
 from broker_project.supervisor.preflight import CannotStart, explain_bind, open_listener
 from tests.support.broker_process import clean_environment, run_manage
+from tests.support.old_postgres import old_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("supervisor")]
 
@@ -51,6 +52,12 @@ def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     said = refusal(tmp_path, DATABASE_URL=url)
     assert said.startswith("DATABASE_URL: the database cannot be used")
     assert "very-secret-word" not in said
+
+
+def test_a_postgresql_that_is_too_old(tmp_path: Path) -> None:
+    with old_postgres("13.22") as port:
+        said = refusal(tmp_path, DATABASE_URL=f"postgres://someone:very-secret-word@127.0.0.1:{port}/broker")
+    assert said == "DATABASE_URL: the database is too old: PostgreSQL 14 or later is required (found 13.22)."
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

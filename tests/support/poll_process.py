@@ -1,10 +1,8 @@
-"""``manage.py poll`` in processes of its own, on a database file of its own: a kill is a real kill."""
+"""``manage.py poll`` in processes of its own, on a database of its own: a kill is a real kill."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -14,6 +12,8 @@ from typing import Any
 
 from django.conf import settings
 
+from tests.support.databases import copy_database, database_url, make_database, rows
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 120
 
@@ -22,11 +22,11 @@ class PollWorld:
     """A folder with a migrated database, and the sandbox of the test process."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
-        self.database = folder / "broker.sqlite3"
+        self.folder = folder
         self.environment = {
             **os.environ,
             "BROKER_VAR": str(folder),
-            "DATABASE_URL": f"sqlite:///{self.database}",
+            "DATABASE_URL": database_url(folder),
             "BROKER_SANDBOX_URL": settings.BROKER.sandbox_url,
             "REDIS_URL": settings.REDIS_URL,
             **environment,
@@ -57,13 +57,7 @@ class PollWorld:
         )
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.database, timeout=20)
-        try:
-            found = connection.execute(sql, values).fetchall()
-            connection.commit()
-            return found
-        finally:
-            connection.close()
+        return rows(self.folder, sql, *values)
 
     def add_items(self, urls: Iterable[str], status: int = 0) -> None:
         moment = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")
@@ -83,14 +77,13 @@ def begin(process: subprocess.Popen[str]) -> None:
 
 
 def migrated_template(folder: Path) -> Path:
-    """A migrated database file to copy; migrating takes seconds, copying none."""
-    world = PollWorld(folder)
-    done = world.run("migrate", "--verbosity", "0")
+    """The folder of a migrated database to copy; migrating takes seconds, copying none."""
+    make_database(folder)
+    done = PollWorld(folder).run("migrate", "--verbosity", "0")
     assert done.returncode == 0, done.stderr
-    world.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-    return world.database
+    return folder
 
 
 def world_from(template: Path, folder: Path, **environment: str) -> PollWorld:
-    shutil.copy(template, folder / "broker.sqlite3")
+    copy_database(template, folder)
     return PollWorld(folder, **environment)

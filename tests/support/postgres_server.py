@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -18,17 +21,51 @@ import psycopg
 from broker_project.lib.embedded_redis import free_port
 
 START_SECONDS = 60
+PR_SET_PDEATHSIG = 1
+# Nothing here has to survive a power cut; several web processes and clusters may be connected at once.
+OPTIONS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "4GB",
+    "autovacuum": "off",
+    "timezone": "UTC",
+}
 
 
 class NoPostgres(Exception):
     """What this machine lacks, in words."""
 
 
+@dataclass
+class PostgresServer:
+    """``url`` names the server without a database: add ``/name``."""
+
+    url: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)  # "fast": open connections are closed
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 def binaries() -> Path:
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0])
+    )
     if not installed:
         raise NoPostgres("PostgreSQL is not installed")
     return installed[-1].parent
@@ -44,9 +81,8 @@ def server_user() -> str | None:
         raise NoPostgres("root may not run PostgreSQL, and there is no user postgres") from None
 
 
-@contextmanager
-def postgres_server() -> Iterator[str]:
-    """The URL of an empty database with a superuser. Raises :class:`NoPostgres`."""
+def start_postgres() -> PostgresServer:
+    """A running, empty server with the superuser ``broker``; it ends with us. Raises :class:`NoPostgres`."""
     bin_folder, user = binaries(), server_user()
     folder = Path(tempfile.mkdtemp(prefix="broker-pg-"))
     if user is not None:
@@ -58,26 +94,38 @@ def postgres_server() -> Iterator[str]:
     if made.returncode != 0:
         shutil.rmtree(folder, ignore_errors=True)
         raise NoPostgres(f"initdb failed: {made.stderr[-300:]}")
-    options = ["-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", str(folder)]
+    options = [part for name, value in OPTIONS.items() for part in ("-c", f"{name}={value}")]
     process = subprocess.Popen(
-        [bin_folder / "postgres", "-D", data, *options],
+        [bin_folder / "postgres", "-D", data, "-p", str(port), "-k", str(folder), *options],
         user=user,
         cwd="/",
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=_die_with_parent,
     )
+    server = PostgresServer(f"postgres://broker@127.0.0.1:{port}", folder, process)
     try:
-        url = f"postgres://broker@127.0.0.1:{port}/postgres"
-        _wait_until_ready(process, url)
-        yield url
+        _wait_until_ready(process, f"{server.url}/postgres")
+    except NoPostgres:
+        server.stop()
+        raise
+    return server
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of an empty database on a server of its own. Raises :class:`NoPostgres`."""
+    server = start_postgres()
+    try:
+        yield f"{server.url}/postgres"
     finally:
-        process.send_signal(signal.SIGINT)  # "fast": open connections are closed
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-        shutil.rmtree(folder, ignore_errors=True)
+        server.stop()
+
+
+def _die_with_parent() -> None:
+    """SIGQUIT makes PostgreSQL end at once and take its own children along."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:

@@ -19,7 +19,6 @@ import hmac
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import redis
 
@@ -36,6 +36,7 @@ from broker_project.lib.embedded_redis import free_port
 from broker_project.lib.processes import die_with_parent
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.broker_process import clean_environment, run_manage, wait_for
+from tests.support.databases import copy_database, database_url, drop_database, make_database, query
 from tests.support.redis_server import RedisServer, start_redis
 
 WEBHOOK_SECRET = "webhook-secret-of-the-tests"
@@ -44,13 +45,15 @@ WEBHOOK_SECRET = "webhook-secret-of-the-tests"
 class BrokerServer:
     """One uvicorn process. ``start`` again after ``stop`` or ``kill``: same port, same stores."""
 
-    def __init__(self, world: BrokerWorld, var: Path, **settings: str) -> None:
+    def __init__(self, world: BrokerWorld, var: Path, workers: int = 1, **settings: str) -> None:
         self.world = world
+        self.workers = workers
         self.var = var
         self.port = free_port()
         self.env = clean_environment(
             var,
             **{
+                "DATABASE_URL": database_url(var),
                 "REDIS_URL": world.redis_server.url,
                 "BROKER_SANDBOX_URL": world.sandbox.base_url,
                 "GITHUB_WEBHOOK_SECRET": WEBHOOK_SECRET,
@@ -82,6 +85,7 @@ class BrokerServer:
         parent = os.getpid()
         command = [sys.executable, "-m", "uvicorn", "broker_project.asgi:application"]
         command += ["--port", str(self.port), "--log-level", "warning", "--timeout-graceful-shutdown", "10"]
+        command += ["--workers", str(self.workers)] if self.workers > 1 else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -114,6 +118,10 @@ class BrokerServer:
         assert done.returncode == 0, f"manage.py {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Straight from its database; ``?`` stands for a value."""
+        return query(self.var, statement, *values)
+
     def poll(self, name: str) -> str:
         return self.manage("poll", name, "--force")
 
@@ -124,20 +132,31 @@ class BrokerServer:
 
     def send_webhook(self, event: str, payload: dict[str, Any], delivery: str) -> httpx.Response:
         """A signed delivery, as GitHub would send it."""
+        body, headers = self.signed(event, payload, delivery)
+        with self.client() as client:
+            return client.post("/webhooks/github", content=body, headers=headers)
+
+    def signed(self, event: str, payload: dict[str, Any], delivery: str) -> tuple[bytes, dict[str, str]]:
+        """Body and headers of a delivery."""
         body = json.dumps(payload).encode()
+        digest = hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest()
         headers = {
             "X-GitHub-Event": event,
             "X-GitHub-Delivery": delivery,
-            "X-Hub-Signature-256": "sha256="
-            + hmac.new(WEBHOOK_SECRET.encode(), body, hashlib.sha256).hexdigest(),
+            "X-Hub-Signature-256": f"sha256={digest}",
             "Content-Type": "application/json",
         }
-        with self.client() as client:
-            return client.post("/webhooks/github", content=body, headers=headers)
+        return body, headers
 
     def another(self, **settings: str) -> BrokerServer:
         """A second server process on the same database, Redis and sandbox."""
         return self.world.start(self.var, **settings)
+
+    def worker_processes(self) -> list[psutil.Process]:
+        """With several workers, their processes: the children that listen."""
+        assert self.process is not None
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if any("spawn_main" in part for part in child.cmdline())]
 
     def stop(self) -> None:
         """SIGTERM, and wait for the clean end. uvicorn ends by the very signal once it has cleaned up."""
@@ -152,6 +171,8 @@ class BrokerServer:
     def kill(self) -> None:
         """SIGKILL: nothing is said to anybody."""
         if self.process is not None and self.process.poll() is None:
+            for worker in self.worker_processes():
+                worker.kill()
             self.process.kill()
             self.process.wait()
 
@@ -166,9 +187,11 @@ class BrokerWorld:
         self.redis: redis.Redis = redis.Redis.from_url(redis_server.url, decode_responses=True)
         self._raw: redis.Redis = redis.Redis.from_url(redis_server.url)
         self._servers: list[BrokerServer] = []
+        self._folders: list[Path] = []
         self._numbers = itertools.count(1)
         self._template = folder / "template"
         self._template.mkdir()
+        make_database(self._template)
         maker = BrokerServer(self, self._template)
         maker.manage("migrate", "--verbosity", "0")
         maker.poll("issues")
@@ -187,12 +210,16 @@ class BrokerWorld:
         self.sandbox.clear_calls()
 
     def new_folder(self) -> Path:
-        """A copy of the filled database and its secret key."""
-        return Path(shutil.copytree(self._template, self.folder / f"var-{next(self._numbers)}"))
+        """A folder with a copy of the filled database."""
+        folder = self.folder / f"var-{next(self._numbers)}"
+        folder.mkdir()
+        copy_database(self._template, folder)
+        self._folders.append(folder)
+        return folder
 
-    def start(self, var: Path | None = None, **settings: str) -> BrokerServer:
+    def start(self, var: Path | None = None, workers: int = 1, **settings: str) -> BrokerServer:
         """A running server; on a database of its own unless ``var`` names another server's folder."""
-        server = BrokerServer(self, var or self.new_folder(), **settings)
+        server = BrokerServer(self, var or self.new_folder(), workers, **settings)
         self._servers.append(server)
         server.start()
         return server
@@ -201,6 +228,9 @@ class BrokerWorld:
         for server in self._servers:
             server.kill()
         self._servers.clear()
+        for folder in self._folders:
+            drop_database(folder)
+        self._folders.clear()
 
 
 @pytest.fixture(scope="session")
