@@ -36,6 +36,7 @@ from broker_project.lib.errors import (
     Unreachable,
 )
 from broker_project.lib.redaction import redact
+from broker_project.lib.transport import call_limit
 from tasks.github_answers import (
     SYSTEM,
     Json,
@@ -342,5 +343,6 @@ def client_for(repository: HasFullName) -> GitHubClient:
     with _clients_lock:
         key = (config, repository.full_name)
         if key not in _clients:
-            _clients[key] = GitHubClient(config, repository.full_name)
+            seconds = int(call_limit(TIMEOUT_SECONDS))
+            _clients[key] = GitHubClient(config, repository.full_name, seconds)
         return _clients[key]
