@@ -21,6 +21,7 @@ from urllib.parse import quote
 import jwt
 import requests
 from django.conf import settings
+from django.utils import timezone
 from github import Auth, Github, GithubException
 from github.Requester import Requester
 
@@ -234,7 +235,7 @@ class GitHubClient:
         parameters: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        asked_at = datetime.now(UTC)
+        asked_at = timezone.now()
         with as_outside_errors(), self._requester() as requester:
             given = {"Accept": "application/vnd.github+json", **(headers or {})}
             status, answered, text = requester.requestJson(method, url, parameters, given, body)

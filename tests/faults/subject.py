@@ -20,13 +20,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from broker_project.config import BASE_DIR
 from broker_project.lib.processes import die_with_parent
 
+CLOCK_VARIABLE = "FAULTS_CLOCK"  # a file with seconds, added to every look at the clock
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -54,8 +56,11 @@ class Edge:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def watch_database(edge: Edge, pragmas: Sequence[str]) -> None:
-    """Count the writing statements of every connection; on SQLite, set it up as a smaller disk or a shorter patience."""
+def watch_database(edge: Edge, pragmas: Path) -> None:
+    """Count the writing statements of every connection.
+
+    ``pragmas`` may hold lines for SQLite that make each new connection one with less patience or a smaller disk.
+    """
     from django.db.backends.signals import connection_created
 
     def at_statement(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -64,11 +69,26 @@ def watch_database(edge: Edge, pragmas: Sequence[str]) -> None:
         return execute(sql, params, many, context)
 
     def on_created(connection: Any, **kwargs: Any) -> None:
-        for pragma in pragmas:
+        for pragma in pragmas.read_text().split() if pragmas.exists() else ():
             connection.connection.execute(f"PRAGMA {pragma}")
         connection.execute_wrappers.append(at_statement)
 
     connection_created.connect(on_created, weak=False, dispatch_uid="faults")
+
+
+def follow_clock(offset_file: Path) -> None:
+    """The clock's edge: the product reads the time through Django alone, so this is where it can jump.
+
+    To be called before anything of ours is imported: some functions take the clock as a default.
+    """
+    from django.utils import timezone
+
+    real_now = timezone.now
+
+    def jumping_now() -> datetime:
+        return real_now() + timedelta(seconds=float(offset_file.read_text()))
+
+    timezone.now = jumping_now
 
 
 def serve_web(port: int) -> None:
@@ -87,7 +107,7 @@ def run_child(order: dict[str, Any], edge: Edge, start_pipe: int, parent: int) -
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.read(start_pipe, 1)
-    watch_database(edge, order.get("pragmas", []))
+    watch_database(edge, Path(order["pragmas"]))
     if order["run"] == "web":
         serve_web(order["port"])
     else:
@@ -156,6 +176,8 @@ class Forks:
 def main() -> None:
     import django
 
+    if offset_file := os.environ.get(CLOCK_VARIABLE):
+        follow_clock(Path(offset_file))
     django.setup()
     # What children would import anyway, once: google-genai alone takes a second.
     import google.genai

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -120,8 +121,10 @@ class FaultWorld:
         self.database_url = f"sqlite:///{self.var / 'broker.sqlite3'}"
         self.records = Records.at(self.database_url)
         self.processes: list[Process] = []
+        self.hands = ThreadPoolExecutor(1)  # a thread that lives as long as the world
         self.snapshots: dict[str, Snapshot] = {}
         self.log = folder / "subject.log"
+        self.pragmas = folder / "pragmas"
         self.environment = clean_environment(
             self.var,
             REDIS_URL=f"redis://127.0.0.1:{redis_gate.port}/0",
@@ -141,17 +144,15 @@ class FaultWorld:
 
     # Processes
 
-    def start(self, *arguments: str, pragmas: tuple[str, ...] = (), nursery: Nursery | None = None) -> Process:
+    def start(self, *arguments: str, nursery: Nursery | None = None) -> Process:
         """``manage.py`` with these arguments; it begins with ``go``."""
-        return self._start({"run": "manage", "arguments": list(arguments)}, pragmas, nursery)
+        return self._start({"run": "manage", "arguments": list(arguments)}, nursery)
 
-    def _start(
-        self, order: dict[str, Any], pragmas: tuple[str, ...], nursery: Nursery | None
-    ) -> Process:
+    def _start(self, order: dict[str, Any], nursery: Nursery | None) -> Process:
         home = nursery or self.nursery
         log = self.folder / f"process-{len(self.processes)}.log"
         log.unlink(missing_ok=True)
-        found = home.ask("start", **order, pragmas=list(pragmas), log=str(log), count=1)
+        found = home.ask("start", **order, pragmas=str(self.pragmas), log=str(log), count=1)
         process = Process(home, int(found["pid"]), log, order.get("port", 0))
         self.processes.append(process)
         return process
@@ -163,10 +164,10 @@ class FaultWorld:
         assert process.wait() == 0, f"manage.py {' '.join(arguments)}: {process.status}\n{process.output}"
         return process.output
 
-    def start_web(self, pragmas: tuple[str, ...] = (), nursery: Nursery | None = None) -> Process:
+    def start_web(self, nursery: Nursery | None = None) -> Process:
         """A web server that answers."""
         port = free_port()
-        process = self._start({"run": "web", "port": port}, pragmas, nursery)
+        process = self._start({"run": "web", "port": port}, nursery)
         process.go()
 
         def is_up() -> bool:
@@ -261,7 +262,8 @@ class FaultWorld:
 
     @contextmanager
     def locked_database(self) -> Iterator[None]:
-        """Another process holds SQLite's write lock."""
+        """Another process holds SQLite's write lock, and ours wait for it only a moment."""
+        self.pragmas.write_text(f"busy_timeout={BUSY_MILLISECONDS}\n")
         connection = sqlite3.connect(self.var / "broker.sqlite3", isolation_level=None, timeout=20)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -269,12 +271,24 @@ class FaultWorld:
         finally:
             connection.execute("ROLLBACK")
             connection.close()
+            self.pragmas.unlink()
 
-    def full_disk(self) -> tuple[str, ...]:
-        """Pragmas under which the database file may not grow by a single page."""
+    def pack_database(self) -> None:
+        """Small, full pages: whatever is added needs a new one."""
+        connection = sqlite3.connect(self.var / "broker.sqlite3", isolation_level=None)
+        for line in ("PRAGMA journal_mode=DELETE", "PRAGMA page_size=512", "VACUUM", "PRAGMA journal_mode=WAL"):
+            connection.execute(line)
+        connection.close()
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """The database file may not grow by a single page: SQLite says SQLITE_FULL, as it does without space."""
         pages = self.records.value("PRAGMA page_count")
-        self.records.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-        return (f"max_page_count={pages}",)
+        self.pragmas.write_text(f"max_page_count={pages}\n")
+        try:
+            yield
+        finally:
+            self.pragmas.unlink()
 
     # GitHub and agents
 
@@ -333,6 +347,7 @@ def fault_world(folder: Path) -> Iterator[FaultWorld]:
             finally:
                 world.end_processes()
                 world.nursery.close()
+                world.hands.shutdown()
                 world.store.close()
                 world.raw.close()
     server.stop()
