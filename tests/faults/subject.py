@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ from broker_project.config import BASE_DIR
 from broker_project.lib.processes import die_with_parent
 
 CLOCK_VARIABLE = "FAULTS_CLOCK"  # a file with seconds, added to every look at the clock
+PRELOADED = (
+    "google.genai",
+    "mastodon",
+    "uvicorn",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.loops.asyncio",
+    "uvicorn.lifespan.on",
+    "broker_project.asgi",
+    "broker_project.urls",
+    "broker_project.management.commands.poll",
+    "feeds.pollers",
+    "fixtures.pollers",
+    "tasks.pollers",
+)
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -180,18 +195,10 @@ def main() -> None:
         follow_clock(Path(offset_file))
     django.setup()
     # What children would import anyway, once: google-genai alone takes a second.
-    import google.genai
-    import mastodon
-    import uvicorn
-
-    import broker_project.asgi
-    import feeds.pollers
-    import fixtures.pollers
-    import tasks.pollers
-
-    loaded = (google.genai, mastodon, uvicorn, broker_project.asgi, feeds.pollers, fixtures.pollers, tasks.pollers)
+    for name in PRELOADED:
+        import_module(name)
     assert threading.active_count() == 1, threading.enumerate()  # a fork copies only the thread that forks
-    print(json.dumps({"ready": len(loaded)}), flush=True)
+    print(json.dumps({"ready": len(PRELOADED)}), flush=True)
     forks = Forks()
     for line in sys.stdin:
         order = json.loads(line)
