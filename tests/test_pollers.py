@@ -18,7 +18,7 @@ from broker_project.lib.locks import acquire_lock
 from broker_project.lib.stores import keyspace
 from broker_project.models import Poller, PollerRun
 from broker_project.pollers import PollOptions, poller_table, run_poller, run_scheduled
-from broker_project.schedules import next_run_at, sync_schedules
+from broker_project.schedules import next_run_at, recall_schedules, sync_schedules
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -112,6 +112,27 @@ def test_schedules_follow_the_table(store: redis.Redis) -> None:
     assert {n: t for n, t in after.items() if n != "feeds"} == {
         n: t for n, t in before.items() if n != "feeds"
     }
+
+
+def test_a_clock_that_was_ahead_silences_no_poller(store: redis.Redis) -> None:
+    """What was planned by such a clock comes back to now; what is planned rightly stays."""
+    sync_schedules()
+    now = timezone.now()
+    table = poller_table()
+    for spec in table.values():
+        planned = now + timedelta(seconds=spec.every_seconds) if not spec.cron else next_run_at(spec, now)
+        Schedule.objects.filter(name=spec.name).update(next_run=planned)
+    assert recall_schedules(now) == []
+    ahead = {name for name, spec in table.items() if not spec.cron}
+    for schedule in Schedule.objects.all():
+        Schedule.objects.filter(pk=schedule.pk).update(next_run=schedule.next_run + timedelta(hours=1))
+    recalled = recall_schedules(now)
+    assert ahead <= set(recalled)
+    for name, spec in table.items():
+        next_run = Schedule.objects.get(name=name).next_run
+        assert next_run is not None
+        assert next_run <= now + timedelta(seconds=spec.every_seconds, hours=1)
+        assert name not in ahead or next_run == now
 
 
 def test_fixtures_run_on_the_hours_of_the_seed_in_japan() -> None:
