@@ -76,7 +76,9 @@ def sweep_shown(repository: Repository, now: datetime) -> int:
     keys = keys_of(repository)
     members = cast("set[str]", redis_client().smembers(keys.key(k.ISSUES_PROCESSING)))
     shown = {int(number) for number in members}
-    live = set(live_assignments(repository).filter(state=AssignmentState.LIVE).values_list("number", flat=True))
+    live = set(
+        live_assignments(repository).filter(state=AssignmentState.LIVE).values_list("number", flat=True)
+    )
     count = 0
     rows = Assignment.objects.select_related("agent", "repository").filter(repository=repository)
     for number in shown - live:

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import redis
@@ -120,7 +121,7 @@ def overlapping_work(evidence: Evidence) -> list[str]:
             spans[key].append((start, end, row[0]))
         for key, times in spans.items():
             times.sort()
-            for one, other in zip(times, times[1:], strict=False):
+            for one, other in pairwise(times):
                 if one[1] - CLOCK_TOLERANCE > other[0]:
                     found.append(f"{name} {key}: assignments {one[2]} and {other[2]} overlap")
     return found
@@ -155,7 +156,9 @@ def unfinished_work(evidence: Evidence) -> list[str]:
     ]
     found += [
         f"assignment {pk} owes labels: {owed}"
-        for pk, owed in records.rows("SELECT id, labels_due FROM tasks_assignment WHERE labels_due IS NOT NULL")
+        for pk, owed in records.rows(
+            "SELECT id, labels_due FROM tasks_assignment WHERE labels_due IS NOT NULL"
+        )
         if owed not in ("null", None)
     ]
     found += [
@@ -291,9 +294,7 @@ def csv_rows(sandbox: SandboxHandle) -> dict[str, str] | None:
     """Fixture and status of each row in the bucket's file; None if there is no file."""
     for entry in sandbox.state("gcs")["objects"]:
         if entry["name"].endswith("fixture_status.csv"):
-            return {
-                row.fixture_id: row.status.value for row in parse_table(base64.b64decode(entry["data"]))
-            }
+            return {row.fixture_id: row.status.value for row in parse_table(base64.b64decode(entry["data"]))}
     return None
 
 
@@ -319,13 +320,13 @@ def eternal_locks(store: redis.Redis) -> list[str]:
     return [f"the lock {key} never ends" for key in locks if store.ttl(key) == -1]
 
 
-def late_pollers(records: Records, intervals: dict[str, float], now: datetime, slack_seconds: float = 60) -> list[str]:
+def late_pollers(
+    records: Records, intervals: dict[str, float], now: datetime, slack_seconds: float = 60
+) -> list[str]:
     """Pollers that have not begun a run within their interval, by the record of runs. For a running cluster."""
     last = {
         name: moment(started)
-        for name, started in records.rows(
-            "SELECT name, max(started_at) FROM broker_pollerrun GROUP BY name"
-        )
+        for name, started in records.rows("SELECT name, max(started_at) FROM broker_pollerrun GROUP BY name")
     }
     found = []
     for name, seconds in intervals.items():
@@ -333,5 +334,7 @@ def late_pollers(records: Records, intervals: dict[str, float], now: datetime, s
         if begun is None:
             found.append(f"{name} has never run")
         elif (now - begun).total_seconds() > seconds + slack_seconds:
-            found.append(f"{name} ran {(now - begun).total_seconds():.0f} s ago, its interval is {seconds:.0f} s")
+            found.append(
+                f"{name} ran {(now - begun).total_seconds():.0f} s ago, its interval is {seconds:.0f} s"
+            )
     return found

@@ -113,9 +113,7 @@ def ending(name: str, body: dict[str, Any]) -> Callable[[FaultWorld, Run], str]:
     return act
 
 
-def settle_ending(
-    act: Callable[[FaultWorld, Run], str], state: str
-) -> Callable[[FaultWorld, Run], None]:
+def settle_ending(act: Callable[[FaultWorld, Run], str], state: str) -> Callable[[FaultWorld, Run], None]:
     def settle(world: FaultWorld, run: Run) -> None:
         """The agent says it again until it hears that it is on record."""
         task = run.facts["task"]
@@ -126,7 +124,9 @@ def settle_ending(
         world.settle()
         labels = {label["name"] for label in world.github("GET", f"/issues/{task['issue_id']}/labels")}
         assert ("needs-review" in labels) == (state == "completed"), labels
-        attempts = world.records.value("SELECT lost_attempts FROM tasks_issue WHERE number = ?", task["issue_id"])
+        attempts = world.records.value(
+            "SELECT lost_attempts FROM tasks_issue WHERE number = ?", task["issue_id"]
+        )
         assert attempts == (1 if state == "failed" else 0)
         if state != "completed":
             answers = [world.ask(web(world, run), f"agent-{number}") for number in (2, 3, 4)]
@@ -178,8 +178,10 @@ def leave_work(world: FaultWorld) -> None:
         "UPDATE tasks_assignment SET state = 'claiming', started_at = NULL WHERE agent_id ="
         " (SELECT id FROM tasks_agent WHERE name = 'agent-2')"
     )
-    world.records.rows("DELETE FROM tasks_event WHERE assignment_id IN"
-        " (SELECT id FROM tasks_assignment WHERE state = 'claiming')")
+    world.records.rows(
+        "DELETE FROM tasks_event WHERE assignment_id IN"
+        " (SELECT id FROM tasks_assignment WHERE state = 'claiming')"
+    )
     world.pass_time()
 
 
@@ -230,7 +232,9 @@ def settle_feeds(world: FaultWorld, run: Run) -> None:
 
 
 def page(world: FaultWorld, slug: str, status: int, **given: Any) -> str:
-    world.sandbox.load("feed", {"items": [], "bulk": 0, "add": [{"slug": slug, "title": "追加の題名", **given}]})
+    world.sandbox.load(
+        "feed", {"items": [], "bulk": 0, "add": [{"slug": slug, "title": "追加の題名", **given}]}
+    )
     url = f"{world.sandbox.base_url}/feed/menu_news/s-news/{slug}.html"
     at = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")
     world.records.rows(
@@ -322,13 +326,13 @@ def untold_matches(world: FaultWorld) -> None:
         *row,
     )
     world.records.rows("UPDATE fixtures_csvstate SET revision = revision + 1")
-    world.records.rows("INSERT INTO fixtures_foreignrow (fixture_id, seen_at) VALUES (?, '2026-01-03')", row[0])
+    world.records.rows(
+        "INSERT INTO fixtures_foreignrow (fixture_id, seen_at) VALUES (?, '2026-01-03')", row[0]
+    )
 
 
 OPERATIONS = [
-    Operation(
-        "assignment", ("github",), nothing, on_web, ask_for_task, settle_assignment, is_web=True
-    ),
+    Operation("assignment", ("github",), nothing, on_web, ask_for_task, settle_assignment, is_web=True),
     *(
         Operation(
             f"completion-{name}",
@@ -363,6 +367,8 @@ OPERATIONS = [
         run_command,
         settle_matches,
     ),
-    Operation("csv-write", ("gcs",), untold_matches, command("poll", "dispatch"), run_command, settle_matches),
+    Operation(
+        "csv-write", ("gcs",), untold_matches, command("poll", "dispatch"), run_command, settle_matches
+    ),
 ]
 BY_NAME = {operation.name: operation for operation in OPERATIONS}

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -152,9 +153,7 @@ class Forks:
                 code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
                 if isinstance(exit_.code, str):
                     sys.stderr.write(f"{exit_.code}\n")
-            except BaseException:
-                import traceback
-
+            except BaseException:  # noqa: BLE001 - written down; the exit status tells the rest
                 traceback.print_exc()
             finally:
                 sys.stdout.flush()

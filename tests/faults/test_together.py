@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.operations import BY_NAME, OPERATIONS, Run, word
+from tests.faults.operations import BY_NAME, OPERATIONS, Operation, Run, word
 from tests.faults.report import Recorder
 from tests.faults.subject import CLOCK_VARIABLE, Nursery
 from tests.faults.test_kills import begin
@@ -43,8 +43,11 @@ def marks(name: str, fault: str) -> list[pytest.MarkDecorator]:
     ],
 )
 def test_at_once(world: FaultWorld, recorder: Recorder, name: str) -> None:
-    """The same thing from several processes: two servers and four callers, or four pollers without their lock."""
-    operation = BY_NAME[name]
+    race(world, recorder, BY_NAME[name], name)
+
+
+def race(world: FaultWorld, recorder: Recorder, operation: Operation, shown_as: str) -> None:
+    """The same thing from several processes: two servers and four callers, or four pollers."""
     operation.ready(world)
     first = operation.begin(world)
     if operation.is_web:
@@ -60,9 +63,9 @@ def test_at_once(world: FaultWorld, recorder: Recorder, name: str) -> None:
                 run.process.go()
             outcomes = [f"exit {run.process.wait()}" for run in runs]
     for outcome in outcomes:
-        recorder.note(name, f"{AT_ONCE} at once", outcome)
+        recorder.note(shown_as, f"{AT_ONCE} at once", outcome)
     told = {"200"} if operation.is_web else {"exit 0"}
-    if name == "assignment":
+    if operation.name == "assignment":
         # One that comes while its twin has claimed and not yet written its row hears "nothing now".
         assert "200" in outcomes
         told |= {"204"}
@@ -127,9 +130,7 @@ CLOCK_CASES = [
 
 
 @pytest.mark.parametrize(("name", "seconds"), CLOCK_CASES)
-def test_clock(
-    world: FaultWorld, recorder: Recorder, clock: JumpingClock, name: str, seconds: float
-) -> None:
+def test_clock(world: FaultWorld, recorder: Recorder, clock: JumpingClock, name: str, seconds: float) -> None:
     """The clock jumps in the middle of the operation, and is put right afterwards."""
     operation = BY_NAME[name]
     run = begin(world, operation)

@@ -27,6 +27,7 @@ from tests.faults.records import Records
 from tests.faults.subject import Nursery
 from tests.support.broker_process import clean_environment, wait_for
 from tests.support.gate import Gate, gate_to
+from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer, start_redis
 
 CODE = "/github/repos/broker-sandbox/demo"
@@ -109,7 +110,13 @@ class FaultWorld:
     """One for a session: ``begin`` puts every store back to a snapshot."""
 
     def __init__(
-        self, folder: Path, redis_server: RedisServer, redis_gate: Gate, outside_gate: Gate, sandbox: SandboxHandle
+        self,
+        folder: Path,
+        redis_server: RedisServer,
+        redis_gate: Gate,
+        outside_gate: Gate,
+        sandbox: SandboxHandle,
+        postgres: PostgresServer | None = None,
     ) -> None:
         self.folder = folder
         self.var = folder / "var"
@@ -118,7 +125,10 @@ class FaultWorld:
         self.outside_gate, self.sandbox = outside_gate, sandbox
         self.store: redis.Redis = redis.Redis.from_url(redis_server.url, decode_responses=True)
         self.raw: redis.Redis = redis.Redis.from_url(redis_server.url)
-        self.database_url = f"sqlite:///{self.var / 'broker.sqlite3'}"
+        self.postgres = postgres
+        self.database_url = (
+            postgres.database("broker") if postgres else f"sqlite:///{self.var / 'broker.sqlite3'}"
+        )
         self.records = Records.at(self.database_url)
         self.processes: list[Process] = []
         self.hands = ThreadPoolExecutor(1)  # a thread that lives as long as the world
@@ -191,6 +201,7 @@ class FaultWorld:
 
     def mend(self) -> None:
         """Whatever a fault did to a store or a gate is over."""
+        self.hands.submit(len, ()).result()  # a restart that is still going on
         for gate in (self.redis_gate, self.outside_gate):
             gate.disarm()
         with suppress(ProcessLookupError):
@@ -232,10 +243,16 @@ class FaultWorld:
         shutil.rmtree(self.var / "downloads", ignore_errors=True)
 
     def save_database(self, folder: Path) -> None:
+        if self.postgres is not None:
+            self.postgres.copy_database("broker", _database_of(folder))
+            return
         self.records.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         shutil.copy(self.var / "broker.sqlite3", folder / "broker.sqlite3")
 
     def load_database(self, folder: Path) -> None:
+        if self.postgres is not None:
+            self.postgres.copy_database(_database_of(folder), "broker")
+            return
         for ending in ("-wal", "-shm"):
             (self.var / f"broker.sqlite3{ending}").unlink(missing_ok=True)
         shutil.copy(folder / "broker.sqlite3", self.var / "broker.sqlite3")
@@ -276,7 +293,12 @@ class FaultWorld:
     def pack_database(self) -> None:
         """Small, full pages: whatever is added needs a new one."""
         connection = sqlite3.connect(self.var / "broker.sqlite3", isolation_level=None)
-        for line in ("PRAGMA journal_mode=DELETE", "PRAGMA page_size=512", "VACUUM", "PRAGMA journal_mode=WAL"):
+        for line in (
+            "PRAGMA journal_mode=DELETE",
+            "PRAGMA page_size=512",
+            "VACUUM",
+            "PRAGMA journal_mode=WAL",
+        ):
             connection.execute(line)
         connection.close()
 
@@ -328,19 +350,23 @@ class FaultWorld:
         assert not found, "\n".join(found)
 
 
+def _database_of(folder: Path) -> str:
+    return folder.name.replace("-", "_")
+
+
 def _earlier(text: str | None, seconds: float) -> str | None:
     return None if text is None else (datetime.fromisoformat(text) - timedelta(seconds=seconds)).isoformat()
 
 
 @contextmanager
-def fault_world(folder: Path) -> Iterator[FaultWorld]:
+def fault_world(folder: Path, postgres: PostgresServer | None = None) -> Iterator[FaultWorld]:
     """A world with an empty repository that three issues were opened in; all of them on offer."""
     server = start_redis()
     port = free_port()
     with gate_to(server.port) as redis_gate, gate_to(port) as outside_gate:
         base_url = f"http://127.0.0.1:{outside_gate.port}"
         with start_sandbox(port=port, base_url=base_url) as sandbox:
-            world = FaultWorld(folder, server, redis_gate, outside_gate, sandbox)
+            world = FaultWorld(folder, server, redis_gate, outside_gate, sandbox, postgres)
             try:
                 prepare(world)
                 yield world
