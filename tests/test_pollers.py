@@ -96,6 +96,32 @@ def test_the_lock_of_a_killed_run_goes_within_the_interval(store: redis.Redis) -
     assert store.exists(keyspace().key(k.LOCK_PROCESS, name="issues")) == 0
 
 
+def test_redis_that_takes_nothing_is_a_failure_on_record(store: redis.Redis) -> None:
+    store.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(CommandError, match="OutOfMemoryError"):
+            poll("zombies")
+        result = run_poller("zombies")
+    finally:
+        store.config_set("maxmemory", 0)
+    assert result.outcome is PollerRun.Outcome.FAILED
+    assert PollerRun.objects.filter(name="zombies", outcome="failed", finished_at__isnull=False).count() == 2
+
+
+def test_a_run_whose_process_was_killed_is_closed_by_the_next(store: redis.Redis) -> None:
+    now = timezone.now()
+    killed = PollerRun.objects.create(name="zombies", by="test", started_at=now - timedelta(minutes=5))
+    beside = PollerRun.objects.create(name="items", by="test", started_at=now - timedelta(minutes=5))
+    old = PollerRun.objects.create(name="items", by="test", started_at=now - timedelta(hours=2))
+    assert run_poller("zombies").outcome is PollerRun.Outcome.DONE
+    run_poller("items")
+    for run in (killed, beside, old):
+        run.refresh_from_db()
+    assert (killed.outcome, killed.error) == ("failed", "the process ended before the run did")
+    assert killed.finished_at is not None
+    assert (beside.outcome, old.outcome) == ("running", "failed")
+
+
 def test_schedules_follow_the_table(store: redis.Redis) -> None:
     out = io.StringIO()
     call_command("sync_schedules", stdout=out)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.operations import BY_NAME, OPERATIONS
+from tests.faults.operations import BY_NAME, OPERATIONS, Run
 from tests.faults.report import Recorder
 from tests.faults.test_kills import begin
 from tests.faults.world import FaultWorld
@@ -104,11 +104,16 @@ def test_redis(world: FaultWorld, recorder: Recorder, name: str, fault: str) -> 
         try:
             assert order.is_done or number == steps
             assert outcome in TOLD_BY_WEB.get(name, POLLER), f"{outcome}\n{run.process.output[-3000:]}"
-            assert operation.is_web or "Traceback" not in run.process.output, run.process.output[-3000:]
+            assert was_caught(run), run.process.output[-3000:]
             operation.settle(world, run)
             world.check()
         except AssertionError as error:
             raise AssertionError(f"Redis {fault} at round trip {number} of {steps}:\n{error}") from error
+
+
+def was_caught(run: Run) -> bool:
+    """Whatever went wrong ended in a sentence, not in a traceback through the whole process."""
+    return "in run_child" not in run.process.output
 
 
 DATABASE = ("locked", "disk-full")
@@ -139,5 +144,6 @@ def test_database(world: FaultWorld, recorder: Recorder, name: str, fault: str) 
     sentence = "database is locked" if fault == "locked" else "database or disk is full"
     assert sentence in run.process.output, run.process.output[-3000:]
     assert outcome in (UNABLE if operation.is_web else POLLER), f"{outcome}\n{run.process.output[-3000:]}"
+    assert was_caught(run), run.process.output[-3000:]
     operation.settle(world, run)
     world.check()
