@@ -255,18 +255,24 @@ def issues_in_limbo(evidence: Evidence) -> list[str]:
         keys.key(k.INDEX_WAITING),
         keys.key(k.INDEX_CLAIMED),
     ):
-        offered |= {int(number) for number in store.zrange(key, 0, -1)}
+        offered |= set(scores(store, key))
     taken = live_numbers(evidence)
     for number, entry in entries.items():
         if entry["o"] == 1 and number not in offered:
             found.append(f"issue {number} is on offer by its entry and in no queue")
         if entry["o"] == 1 and number in taken:
             found.append(f"issue {number} is on offer although an agent has it")
-    for number, score in store.zrange(keys.key(k.INDEX_CLAIMED), 0, -1, withscores=True):
-        age = datetime.now(UTC).timestamp() - float(score)
-        if int(number) not in taken and age > k.ISSUE_LOCK_SECONDS:
+    for number, score in scores(store, keys.key(k.INDEX_CLAIMED)).items():
+        age = datetime.now(UTC).timestamp() - score
+        if number not in taken and age > k.ISSUE_LOCK_SECONDS:
             found.append(f"issue {number} was taken off the index {age:.0f} s ago for nobody")
     return found
+
+
+def scores(store: redis.Redis, key: str) -> dict[int, float]:
+    """A sorted set of issue numbers."""
+    found: Any = store.zrange(key, 0, -1, withscores=True)
+    return {int(number): float(score) for number, score in found}
 
 
 def live_numbers(evidence: Evidence) -> set[int]:
@@ -305,7 +311,7 @@ def lost_csv_rows(evidence: Evidence) -> list[str]:
 
 def csv_is_behind(evidence: Evidence) -> list[str]:
     rows = csv_rows(evidence.sandbox)
-    table = dict(evidence.records.rows("SELECT fixture_id, status FROM fixture_status"))
+    table: dict[str, str] = dict(evidence.records.rows("SELECT fixture_id, status FROM fixture_status"))
     if rows is None:
         return [f"there is no CSV, and {len(table)} rows to tell of"] if table else []
     return [

@@ -130,7 +130,9 @@ def settle_ending(act: Callable[[FaultWorld, Run], str], state: str) -> Callable
         assert attempts == (1 if state == "failed" else 0)
         if state != "completed":
             answers = [world.ask(web(world, run), f"agent-{number}") for number in (2, 3, 4)]
-            assert task["issue_id"] in {one.json()["issue_id"] for one in answers if word(one) == "200"}
+            assert task["issue_id"] in {
+                one.json()["issue_id"] for one in answers if one and one.status_code == 200
+            }
             world.settle()
 
     return settle
@@ -188,7 +190,7 @@ def leave_work(world: FaultWorld) -> None:
 def settle_sweep(world: FaultWorld, run: Run) -> None:
     """The next sweep finishes it: each counted once, and all three issues can be had."""
     world.settle()
-    states = dict(
+    states: dict[str, str] = dict(
         world.records.rows(
             "SELECT g.name, a.state FROM tasks_assignment a JOIN tasks_agent g ON g.id = a.agent_id"
         )
@@ -305,7 +307,7 @@ def settle_matches(world: FaultWorld, run: Run) -> None:
         world.pass_time()
         world.run("poll", "dispatch", "--force")
     world.run("poll", "fixtures", "--force")
-    rows = dict(world.records.rows("SELECT fixture_id, status FROM fixture_status"))
+    rows: dict[str, str] = dict(world.records.rows("SELECT fixture_id, status FROM fixture_status"))
     assert rows.pop(FOREIGN) == "complete"
     assert "complete" in rows.values(), rows
     completed = world.records.rows("SELECT fixture_id FROM fixtures_event WHERE what = 'completed'")

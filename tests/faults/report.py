@@ -27,7 +27,7 @@ def write_report(folder: Path, reports: Iterable[pytest.TestReport]) -> Path:
     counted: Counter[tuple[str, str, str]] = Counter()
     for report in reports:
         for name, rows in report.user_properties:
-            if name == PROPERTY:
+            if name == PROPERTY and isinstance(rows, list):
                 counted.update((row[0], row[1], row[2]) for row in rows)
                 if report.failed:
                     last = rows[-1] if rows else [report.nodeid, "", ""]

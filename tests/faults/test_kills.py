@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_killed(world: FaultWorld, recorder: Recorder, name: str, edge: str) -> 
         if edge == "database":
             run.process.arm(kill_at=number)
         elif edge == "redis":
-            world.redis_gate.arm(Order(number, "before", lambda pid=pid: kill(pid)))
+            world.redis_gate.arm(Order(number, "before", partial(kill, pid)))
         else:
             world.sandbox.fault("*", "signal", pid=pid, skip=number - 1, when="after")
         outcome = operation.act(world, run)

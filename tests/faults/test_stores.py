@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.operations import BY_NAME, OPERATIONS, Run
+from tests.faults.operations import BY_NAME, OPERATIONS, Run, word
 from tests.faults.report import Recorder
 from tests.faults.test_kills import begin
 from tests.faults.world import FaultWorld
@@ -146,4 +146,21 @@ def test_database(world: FaultWorld, recorder: Recorder, name: str, fault: str) 
     assert outcome in (UNABLE if operation.is_web else POLLER), f"{outcome}\n{run.process.output[-3000:]}"
     assert was_caught(run), run.process.output[-3000:]
     operation.settle(world, run)
+    world.check()
+
+
+def test_what_no_row_could_be_written_for_is_on_offer_at_once(world: FaultWorld, recorder: Recorder) -> None:
+    """The claim in Redis is taken back: nobody waits for the end of its lock."""
+    world.begin()
+    server = world.start_web()
+    assert word(world.ask(server, "agent-0")) == "200"  # known agents need no row of their own
+    with world.locked_database():
+        refused = world.ask(server, "agent-1")
+    assert refused is not None
+    assert (refused.status_code, refused.json()["error"]) == (503, "database_down")
+    assert int(refused.headers["Retry-After"]) > 0
+    recorder.note("assignment", "database locked", "503")
+    answers = [word(world.ask(server, f"agent-{number}")) for number in (1, 2)]
+    assert answers == ["200", "200"]
+    world.settle()
     world.check()

@@ -22,7 +22,7 @@ from broker_project.lib import keyspace as k
 from broker_project.lib.embedded_redis import free_port
 from broker_project.lib.keyspace import Keyspace, RedisNames
 from sandbox.launcher import SandboxHandle, start_sandbox
-from tests.faults.invariants import Evidence, broken
+from tests.faults.invariants import Evidence, broken, scores
 from tests.faults.records import Records
 from tests.faults.subject import Nursery
 from tests.support.broker_process import clean_environment, wait_for
@@ -274,8 +274,8 @@ class FaultWorld:
             if left > 0 and not self.raw.pexpire(key, max(1, int(left - seconds * 1000))):
                 continue
         claimed = KEYS.key(k.INDEX_CLAIMED)
-        for number, score in self.store.zrange(claimed, 0, -1, withscores=True):
-            self.store.zadd(claimed, {number: float(score) - seconds})
+        for number, score in scores(self.store, claimed).items():
+            self.store.zadd(claimed, {str(number): score - seconds})
 
     @contextmanager
     def locked_database(self) -> Iterator[None]:
