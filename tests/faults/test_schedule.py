@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_project.lib import keyspace as k
-from tests.faults.invariants import eternal_locks
+from tests.faults.invariants import eternal_locks, late_pollers
 from tests.faults.records import Records
 from tests.faults.report import Recorder
 from tests.faults.world import KEYS, FaultWorld
@@ -120,4 +120,5 @@ def test_runs_again_by_itself(broker: BrokerProcess, recorder: Recorder, fault: 
     FAULTS[fault](broker)
     wait_for(lambda: runs() > before, f"metrics runs again, {fault}", RUN_SECONDS)
     recorder.note(NAME, fault, "ran again")
+    assert late_pollers(records, {"metrics": 60}, datetime.now(UTC)) == []
     wait_for(lambda: broker.status("/readyz") == 200, "ready")
