@@ -16,6 +16,7 @@ from tests.faults.invariants import csv_rows, posts_by_link
 from tests.faults.world import HOUR, LEAGUE, FaultWorld, Process, matches_of
 
 TEXT = ["総務省は、無線局の免許の手続を見直す省令案を取りまとめ、意見の募集を開始しました。"]
+LONG_TEXT = "as long as what agents say " * 50  # needs room of its own in the database
 FOREIGN = "foreign-1"
 
 
@@ -150,7 +151,7 @@ def with_old_task(world: FaultWorld, **options: Any) -> Run:
 
 def beat(world: FaultWorld, run: Run) -> str:
     number = run.facts["task"]["assignment_id"]
-    return word(world.post(run.process, f"/api/v1/assignments/{number}/heartbeat", {"progress": "half"}))
+    return word(world.post(run.process, f"/api/v1/assignments/{number}/heartbeat", {"progress": LONG_TEXT}))
 
 
 def settle_heartbeat(world: FaultWorld, run: Run) -> None:
@@ -248,7 +249,7 @@ def page(world: FaultWorld, slug: str, status: int, **given: Any) -> str:
 
 
 def unscreened_item(world: FaultWorld) -> None:
-    page(world, "fault", 0, paragraphs=TEXT)
+    page(world, "fault", 0, paragraphs=TEXT * 20)
 
 
 def pending_item(world: FaultWorld) -> None:
@@ -346,8 +347,8 @@ OPERATIONS = [
             is_web=True,
         )
         for name, body, state in (
-            ("complete", {"result": "done"}, "completed"),
-            ("fail", {"reason": "no way"}, "failed"),
+            ("complete", {"result": LONG_TEXT}, "completed"),
+            ("fail", {"reason": LONG_TEXT}, "failed"),
             ("release", {}, "released"),
         )
     ),
