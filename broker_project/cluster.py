@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.utils import timezone
 from django_q.signals import post_execute_in_worker, post_spawn, pre_execute
 
+from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.pollers import PollOptions, run_poller
+from broker_project.schedules import recall_schedules
+
+log = get_logger(__name__)
 
 CANARY = "broker_project.cluster.run_canary"
 FIRST_ROUND = "broker_project.cluster.run_in_turn"
@@ -29,10 +34,12 @@ def run_folder(var: Path) -> Path:
 
 
 def run_canary(token: str) -> None:
-    """The task that proves a worker works: it leaves its token behind."""
+    """The task that proves a worker works: it leaves its token behind. It also sees that the clock's plans hold."""
     draft = run_folder(settings.BROKER.var) / f".canary.{os.getpid()}"
     draft.write_text(token)
     draft.replace(run_folder(settings.BROKER.var) / "canary")
+    if names := recall_schedules(timezone.now()):
+        log.warning("runs were planned too far ahead and are brought back", pollers=names)
 
 
 def run_in_turn(names: list[str]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import dj_database_url
 import yaml
@@ -102,6 +102,7 @@ class Config:
     port: int
     web_workers: int
     cluster_hang_seconds: int
+    call_seconds: int
     secret_key: str = field(repr=False)
     secret_key_is_given: bool
     debug: bool
@@ -211,6 +212,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         port=port,
         web_workers=env.integer("WEB_WORKERS", 1, low=1, high=64),
         cluster_hang_seconds=env.integer("BROKER_CLUSTER_HANG_SECONDS", 45, low=2, high=3600),
+        call_seconds=env.integer("BROKER_CALL_SECONDS", 60, low=1, high=60),
         secret_key=secret_key,
         secret_key_is_given=secret_key_is_given,
         debug=env.boolean("DJANGO_DEBUG", default=False),

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from django.db import DatabaseError
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.dynamic_config import POLL_INTERVAL_SECONDS, value_of
@@ -28,6 +30,7 @@ from broker_project.models import Poller, PollerRun
 log = get_logger(__name__)
 
 LOCK_SECONDS = 60  # renewed while the run goes on; never longer than the interval
+ABANDONED_AFTER = dt.timedelta(hours=1)  # longer than any run that is not single-flight
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,14 @@ def run_poller(name: str, options: PollOptions | None = None) -> PollResult:
     """Run one poller once. Failures are recorded and returned, not raised."""
     spec = poller_table()[name]
     options = options or PollOptions()
+    try:
+        return _run_in_turn(spec, options)
+    except (RedisError, DatabaseError) as error:  # of the lock or the record; the run's own are in its result
+        return _not_run(spec, options, error)
+
+
+def _run_in_turn(spec: PollerSpec, options: PollOptions) -> PollResult:
+    name = spec.name
     if not options.force:
         if is_flag_on(k.FLAG_MAINTENANCE):
             return PollResult(PollerRun.Outcome.MAINTENANCE, {}, "maintenance: pollers stand still")
@@ -127,8 +138,31 @@ def run_poller(name: str, options: PollOptions | None = None) -> PollResult:
         return PollResult(PollerRun.Outcome.BUSY, {}, f"{name} is already running")
 
 
+def _not_run(spec: PollerSpec, options: PollOptions, error: Exception) -> PollResult:
+    """Redis or the database did not take what a run needs; on record if the database takes that."""
+    message = redact(f"{type(error).__name__}: {error}")
+    log.error("poller not run", poller=spec.name, error=message)
+    now = timezone.now()
+    if isinstance(error, RedisError):
+        outcome = PollerRun.Outcome.FAILED
+        PollerRun.objects.create(
+            name=spec.name, by=options.by, started_at=now, finished_at=now, outcome=outcome, error=message
+        )
+    return PollResult(PollerRun.Outcome.FAILED, {}, message)
+
+
+def _close_abandoned(spec: PollerSpec, now: dt.datetime) -> None:
+    """Runs whose process was killed say so. Called by the next one, which has the lock."""
+    begun_before = now if spec.is_single_flight else now - ABANDONED_AFTER
+    PollerRun.objects.filter(
+        name=spec.name, outcome=PollerRun.Outcome.RUNNING, started_at__lt=begun_before
+    ).update(outcome=PollerRun.Outcome.FAILED, finished_at=now, error="the process ended before the run did")
+
+
 def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
-    run = PollerRun.objects.create(name=spec.name, by=options.by, started_at=timezone.now())
+    now = timezone.now()
+    _close_abandoned(spec, now)
+    run = PollerRun.objects.create(name=spec.name, by=options.by, started_at=now)
 
     def report(text: str) -> None:
         said = redact(text, 200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from croniter import croniter
 from django.utils import timezone
@@ -11,6 +11,7 @@ from django_q.models import Schedule
 from broker_project.pollers import PollerSpec, poller_table
 
 ENTRY_POINT = "broker_project.pollers.run_scheduled"
+PLANNED_EARLY = timedelta(minutes=2)  # so much further than its interval may a run be planned
 
 
 def next_run_at(spec: PollerSpec, now: datetime) -> datetime:
@@ -18,6 +19,22 @@ def next_run_at(spec: PollerSpec, now: datetime) -> datetime:
         return now
     found: datetime = croniter(spec.cron, timezone.localtime(now)).get_next(datetime)
     return found
+
+
+def recall_schedules(now: datetime) -> list[str]:
+    """Bring back runs that are further away than their interval: the clock was ahead when they were planned.
+
+    Without this a clock that is put right by an hour silences every poller for that hour. Returns their names.
+    """
+    table, recalled = poller_table(), []
+    for name, next_run in Schedule.objects.filter(func=ENTRY_POINT).values_list("name", "next_run"):
+        spec = table.get(name)
+        if spec is None or next_run <= now + timedelta(seconds=spec.every_seconds) + PLANNED_EARLY:
+            continue
+        # Only while it still stands where it stood: the scheduler may have moved it on.
+        if Schedule.objects.filter(name=name, next_run=next_run).update(next_run=next_run_at(spec, now)):
+            recalled.append(name)
+    return recalled
 
 
 def sync_schedules() -> list[str]:
@@ -45,6 +62,7 @@ def sync_schedules() -> list[str]:
         lines.append(
             f"{spec.name}: {'made' if created else 'updated' if changed else 'unchanged'}, {spec.schedule}"
         )
+    lines += [f"{name}: brought back" for name in recall_schedules(now)]
     gone = Schedule.objects.filter(func=ENTRY_POINT).exclude(name__in=poller_table())
     lines += [f"{name}: removed" for name in gone.values_list("name", flat=True)]
     gone.delete()

@@ -26,10 +26,10 @@ class SandboxDidNotStart(RuntimeError):
 class SandboxHandle:
     """A running sandbox: its address, its process, and its levers."""
 
-    def __init__(self, base_url: str, process: subprocess.Popen[str]) -> None:
+    def __init__(self, base_url: str, process: subprocess.Popen[str], control_url: str = "") -> None:
         self.base_url = base_url
         self.process = process
-        self.client = httpx.Client(base_url=base_url, timeout=30.0, trust_env=False)
+        self.client = httpx.Client(base_url=control_url or base_url, timeout=30.0, trust_env=False)
 
     @property
     def github_url(self) -> str:
@@ -110,8 +110,11 @@ def start_sandbox(
     webhook_secret: str | None = None,
     lively: bool = False,
     seed: bool = True,
+    base_url: str | None = None,
 ) -> Iterator[SandboxHandle]:
     """A sandbox on a free port (or `port`), stopped at the end, and also when this process is killed.
+
+    With `base_url` it says to be there (a proxy in front of it); the handle talks to `port` all the same.
 
     Raises SandboxDidNotStart.
     """
@@ -122,6 +125,7 @@ def start_sandbox(
         command += ["--broker-url", broker_url]
     command += ["--lively"] if lively else []
     command += [] if seed else ["--empty"]
+    command += ["--base-url", base_url] if base_url else []
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
     environment.pop("SANDBOX_WEBHOOK_SECRET", None)
     if webhook_secret:
@@ -136,12 +140,13 @@ def start_sandbox(
         encoding="utf-8",
     )
     try:
-        base_url = _wait_until_ready(process)
+        ready_url = _wait_until_ready(process)
     except SandboxDidNotStart:
         process.kill()
         process.communicate()
         raise
-    sandbox = SandboxHandle(base_url, process)
+    control_url = f"http://127.0.0.1:{port}" if base_url and port else ""
+    sandbox = SandboxHandle(ready_url, process, control_url)
     try:
         yield sandbox
     finally:

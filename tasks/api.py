@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from ninja import NinjaAPI, Router
@@ -36,6 +37,7 @@ from tasks.requests import (
     AgentGotOne,
     Answer,
     TaskRequest,
+    database_down_answer,
     maintenance_answer,
     nothing_answer,
     problem,
@@ -150,6 +152,12 @@ def on_unknown(request: HttpRequest, error: UnknownAssignment) -> HttpResponse:
 def on_redis(request: HttpRequest, error: RedisError) -> HttpResponse:
     log.warning("Redis does not answer", error=str(error))
     return respond(redis_down_answer())
+
+
+@api.exception_handler(OperationalError)
+def on_database(request: HttpRequest, error: OperationalError) -> HttpResponse:
+    log.warning("the database does not answer", path=request.path, error=str(error))
+    return respond(database_down_answer())
 
 
 @api.exception_handler(OutsideError)

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import jwt
 import urllib3
 from django.conf import settings
+from django.utils import timezone
 from github import Auth, Github, GithubException
 from github.Requester import Requester
 
@@ -36,6 +37,7 @@ from broker_project.lib.errors import (
     Unreachable,
 )
 from broker_project.lib.redaction import redact
+from broker_project.lib.transport import call_limit
 from tasks.github_answers import (
     SYSTEM,
     Json,
@@ -236,7 +238,7 @@ class GitHubClient:
         parameters: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        asked_at = datetime.now(UTC)
+        asked_at = timezone.now()
         with as_outside_errors(), self._requester() as requester:
             given = {"Accept": "application/vnd.github+json", **(headers or {})}
             status, answered, text = requester.requestJson(method, url, parameters, given, body)
@@ -345,5 +347,6 @@ def client_for(repository: HasFullName) -> GitHubClient:
     with _clients_lock:
         key = (config, repository.full_name)
         if key not in _clients:
-            _clients[key] = GitHubClient(config, repository.full_name)
+            seconds = int(call_limit(TIMEOUT_SECONDS))
+            _clients[key] = GitHubClient(config, repository.full_name, seconds)
         return _clients[key]

@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from typing import Any
 
+from django.db import OperationalError
 from django.utils import timezone
 from pydantic import ValidationError
 from redis.exceptions import NoScriptError, RedisError
@@ -27,6 +28,7 @@ from tasks.requests import (
     AgentGotOne,
     Answer,
     TaskRequest,
+    database_down_answer,
     maintenance_answer,
     nothing_answer,
     problem,
@@ -73,6 +75,9 @@ class HotPath:
         except RedisError as error:
             log.warning("Redis does not answer", error=str(error))
             answer = redis_down_answer()
+        except OperationalError as error:
+            log.warning("the database does not answer", path=scope["path"], error=str(error))
+            answer = database_down_answer()
         except Exception:
             log.exception("hot path failed", path=scope["path"])
             answer = problem(500, "internal", "Something went wrong here; it was written down.")

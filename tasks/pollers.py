@@ -15,7 +15,14 @@ from broker_project.schedules import sync_schedules
 from tasks.models import Repository
 from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_deliveries
 from tasks.services.repositories import repositories_to_poll
-from tasks.services.sweeping import expire_fix_tasks, sweep_claims, sweep_index, sweep_labels, sweep_leases
+from tasks.services.sweeping import (
+    expire_fix_tasks,
+    sweep_claims,
+    sweep_index,
+    sweep_labels,
+    sweep_leases,
+    sweep_shown,
+)
 from tasks.services.sync import sync_repository
 
 log = get_logger(__name__)
@@ -53,6 +60,7 @@ def sweep_zombies(options: PollOptions) -> Counts:
     )
     for repository in repositories_to_poll():
         counts["claims_returned"] += sweep_index(repository, now)
+        counts["shown_again"] += sweep_shown(repository, now)
         counts["labels_removed"] += sweep_labels(repository, now)
     return dict(counts)
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 from django.utils import timezone
 
 from broker_project.config import Source
@@ -26,7 +27,7 @@ from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
 from tasks.schemas import RequestTask
 from tasks.services.agents import agent_named
-from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim
+from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim, give_back
 from tasks.services.leases import finish_previous
 
 log = get_logger(__name__)
@@ -108,8 +109,8 @@ class TaskRequest:
             self.is_first_check = False
 
     def assign(self, claim: Claim, now: datetime) -> Answer | AgentGotOne | None:
-        agent = directory.known(self.caller.name) or agent_named(self.caller.name)
         try:
+            agent = directory.known(self.caller.name) or agent_named(self.caller.name)
             outcome = assign_claim(claim, agent, self.roles, self.body.request_id, now)
         except OutsideError as error:
             log.warning("assignment undone", issue=claim.number, agent=self.caller.name, error=str(error))
@@ -117,6 +118,10 @@ class TaskRequest:
             return problem(
                 502, "github_failed", f"GitHub did not take the assignment: {error.message}", after
             )
+        except OperationalError:
+            # Locked, full or away: without a row nobody else would give the issue back before its lock ends.
+            give_back(claim, self.caller.name, now)
+            raise
         if isinstance(outcome, Assigned):
             return Answer(200, outcome.answer)
         if isinstance(outcome, AgentBusy):
@@ -155,6 +160,10 @@ def maintenance_answer(value: str) -> Answer:
 
 def redis_down_answer() -> Answer:
     return problem(503, "redis_down", "Redis does not answer; please come back.", 5)
+
+
+def database_down_answer() -> Answer:
+    return problem(503, "database_down", "The database does not take this now; please come back.", 5)
 
 
 def nothing_answer(timeout: float) -> Answer:

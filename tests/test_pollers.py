@@ -18,7 +18,7 @@ from broker_project.lib.locks import acquire_lock
 from broker_project.lib.stores import keyspace
 from broker_project.models import Poller, PollerRun
 from broker_project.pollers import PollOptions, poller_table, run_poller, run_scheduled
-from broker_project.schedules import next_run_at, sync_schedules
+from broker_project.schedules import next_run_at, recall_schedules, sync_schedules
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -96,6 +96,32 @@ def test_the_lock_of_a_killed_run_goes_within_the_interval(store: redis.Redis) -
     assert store.exists(keyspace().key(k.LOCK_PROCESS, name="issues")) == 0
 
 
+def test_redis_that_takes_nothing_is_a_failure_on_record(store: redis.Redis) -> None:
+    store.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(CommandError, match="OutOfMemoryError"):
+            poll("zombies")
+        result = run_poller("zombies")
+    finally:
+        store.config_set("maxmemory", 0)
+    assert result.outcome is PollerRun.Outcome.FAILED
+    assert PollerRun.objects.filter(name="zombies", outcome="failed", finished_at__isnull=False).count() == 2
+
+
+def test_a_run_whose_process_was_killed_is_closed_by_the_next(store: redis.Redis) -> None:
+    now = timezone.now()
+    killed = PollerRun.objects.create(name="zombies", by="test", started_at=now - timedelta(minutes=5))
+    beside = PollerRun.objects.create(name="items", by="test", started_at=now - timedelta(minutes=5))
+    old = PollerRun.objects.create(name="items", by="test", started_at=now - timedelta(hours=2))
+    assert run_poller("zombies").outcome is PollerRun.Outcome.DONE
+    run_poller("items")
+    for run in (killed, beside, old):
+        run.refresh_from_db()
+    assert (killed.outcome, killed.error) == ("failed", "the process ended before the run did")
+    assert killed.finished_at is not None
+    assert (beside.outcome, old.outcome) == ("running", "failed")
+
+
 def test_schedules_follow_the_table(store: redis.Redis) -> None:
     out = io.StringIO()
     call_command("sync_schedules", stdout=out)
@@ -112,6 +138,27 @@ def test_schedules_follow_the_table(store: redis.Redis) -> None:
     assert {n: t for n, t in after.items() if n != "feeds"} == {
         n: t for n, t in before.items() if n != "feeds"
     }
+
+
+def test_a_clock_that_was_ahead_silences_no_poller(store: redis.Redis) -> None:
+    """What was planned by such a clock comes back to now; what is planned rightly stays."""
+    sync_schedules()
+    now = timezone.now()
+    table = poller_table()
+    for spec in table.values():
+        planned = now + timedelta(seconds=spec.every_seconds) if not spec.cron else next_run_at(spec, now)
+        Schedule.objects.filter(name=spec.name).update(next_run=planned)
+    assert recall_schedules(now) == []
+    ahead = {name for name, spec in table.items() if not spec.cron}
+    for schedule in Schedule.objects.all():
+        Schedule.objects.filter(pk=schedule.pk).update(next_run=schedule.next_run + timedelta(hours=1))
+    recalled = recall_schedules(now)
+    assert ahead <= set(recalled)
+    for name, spec in table.items():
+        next_run = Schedule.objects.get(name=name).next_run
+        assert next_run is not None
+        assert next_run <= now + timedelta(seconds=spec.every_seconds, hours=1)
+        assert name not in ahead or next_run == now
 
 
 def test_fixtures_run_on_the_hours_of_the_seed_in_japan() -> None:

@@ -65,6 +65,7 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("BROKER_LOG_FORMAT", "xml", {}),
     ("BROKER_LOG_LEVEL", "loud", {}),
     ("BROKER_CLUSTER_HANG_SECONDS", "1", {}),
+    ("BROKER_CALL_SECONDS", "0", {}),
     ("BROKER_ALLOWED_PRIVATE_HOSTS", "127.0.0.1", {}),
     ("BROKER_ALLOWED_PRIVATE_HOSTS", "host:0", {}),
     ("BROKER_ALLOWED_PRIVATE_HOSTS", "host:http", {}),

@@ -32,7 +32,7 @@ from broker_project.lib.errors import (
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
-from broker_project.lib.transport import TOTAL_SECONDS, limited_client, time_limit
+from broker_project.lib.transport import TOTAL_SECONDS, call_limit, limited_client, time_limit
 
 if TYPE_CHECKING:
     from google import genai
@@ -162,7 +162,7 @@ class Gemini:
 
         options = types.HttpOptions(
             base_url=self.config.api_url or None,
-            timeout=int(TOTAL_SECONDS * 1000),
+            timeout=int(call_limit(TOTAL_SECONDS) * 1000),
             retry_options=types.HttpRetryOptions(attempts=1),
             httpx_client=limited_client(),
         )
@@ -213,7 +213,7 @@ def classified(error: Exception) -> OutsideError:
             return Unauthorised(SYSTEM, f"HTTP 400: {detail}", status=400)
         return error_for_status(SYSTEM, int(error.code or 500), detail, _retry_delay(error.details))
     if isinstance(error, httpx.TimeoutException):
-        return TimedOut(SYSTEM, f"no answer within {TOTAL_SECONDS:.0f} s")
+        return TimedOut(SYSTEM, f"no answer within {call_limit(TOTAL_SECONDS):.0f} s")
     if isinstance(error, httpx.HTTPError):
         return Unreachable(SYSTEM, redact(f"{type(error).__name__}: {error}", 300))
     if isinstance(error, OutsideError):

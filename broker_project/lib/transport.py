@@ -22,6 +22,7 @@ from typing import Any
 
 import httpcore
 import httpx
+from django.conf import settings
 
 TOTAL_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
@@ -30,11 +31,16 @@ READ_SECONDS = 30.0
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
+def call_limit(seconds: float) -> float:
+    """How long a call may take: its own limit, or ``BROKER_CALL_SECONDS`` if that is shorter."""
+    return min(seconds, float(settings.BROKER.call_seconds))
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Everything the transport does in this block ends within ``seconds``; an outer, shorter limit stands."""
     outer = _deadline.get()
-    mine = time.monotonic() + seconds
+    mine = time.monotonic() + call_limit(seconds)
     token = _deadline.set(mine if outer is None else min(outer, mine))
     try:
         yield

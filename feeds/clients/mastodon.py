@@ -27,7 +27,7 @@ from broker_project.lib.errors import (
 )
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
-from broker_project.lib.transport import TOTAL_SECONDS
+from broker_project.lib.transport import TOTAL_SECONDS, call_limit
 
 # Mastodon.py is imported on use: it takes a quarter of a second that most commands have no need of.
 
@@ -37,7 +37,8 @@ CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 MAX_ANSWER_BYTES = 4 * 2**20
 PAGE_SIZE, MAX_PAGES = 40, 10
 DEFAULT_MAX_CHARACTERS, DEFAULT_LINK_CHARACTERS = 500, 23
-CLOCK_SKEW = timedelta(minutes=10)
+# A clock of ours that was an hour ahead when the post was intended must not hide the post from us.
+CLOCK_SKEW = timedelta(hours=2)
 
 T = TypeVar("T")
 
@@ -62,10 +63,9 @@ class LimitedSession(requests.Session):
         self.trust_env = False
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        deadline = time.monotonic() + TOTAL_SECONDS
-        response = super().request(
-            *args, **{**kwargs, "stream": True, "timeout": (CONNECT_SECONDS, READ_SECONDS)}
-        )
+        deadline = time.monotonic() + call_limit(TOTAL_SECONDS)
+        limits = (call_limit(CONNECT_SECONDS), call_limit(READ_SECONDS))
+        response = super().request(*args, **{**kwargs, "stream": True, "timeout": limits})
         body = bytearray()
         with response:
             for piece in response.iter_content(64 * 1024):
@@ -193,7 +193,7 @@ def classified(error: Exception) -> OutsideError:
         if isinstance(cause, requests.exceptions.ConnectTimeout):
             return TimedOut(SYSTEM, "no connection in time", may_have_happened=False)
         if isinstance(cause, requests.exceptions.Timeout):
-            return TimedOut(SYSTEM, f"no whole answer within {TOTAL_SECONDS:.0f} s")
+            return TimedOut(SYSTEM, f"no whole answer within {call_limit(TOTAL_SECONDS):.0f} s")
         was_refused = isinstance(cause, requests.exceptions.ConnectionError) and "NewConnectionError" in str(
             cause
         )

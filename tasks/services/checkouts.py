@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
@@ -19,7 +20,7 @@ from tasks.facts import subjects
 from tasks.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
 from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, classify, why_not
 from tasks.models import Agent, Assignment, Repository
-from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim
+from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim, give_back
 
 log = get_logger(__name__)
 
@@ -67,6 +68,9 @@ def check_out(
         raise CheckoutRefused(
             "github_failed", f"GitHub did not take the assignment: {error.message}", is_final=False
         ) from error
+    except OperationalError:
+        give_back(Claim(repository, number), agent.name, now)
+        raise
     if isinstance(outcome, Skipped):
         raise CheckoutRefused("not_assignable", f"Issue {number}: {outcome.reason}.")
     if isinstance(outcome, AgentBusy):

@@ -263,6 +263,13 @@ def show_ended(assignment: Assignment, word: IssueStatus, labels: list[str], now
         log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 
 
+def show_again(assignment: Assignment, now: datetime) -> None:
+    """Redis did not hear of an ending, since its process died right after the row was written."""
+    labels = current_labels(assignment)
+    word = status_after(assignment, AssignmentState(assignment.state), PARKED in labels)
+    show_ended(assignment, word, labels, now)
+
+
 def try_to_pay(assignment: Assignment) -> None:
     """Tell GitHub now if it listens; the pollers do it otherwise."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import cast
 
 from django.utils import timezone
 
@@ -15,12 +16,14 @@ from tasks.index import keys_of, rebuild_if_needed, refresh_issues
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, AssignmentState
 from tasks.models import Agent, Assignment, FixTask, Issue, Repository
 from tasks.services.labels import changed_labels, labels_owed, store_labels
-from tasks.services.leases import end, lost_before
+from tasks.services.leases import end, lost_before, show_again
+from tasks.state import live_assignments, restore_state
 
 log = get_logger(__name__)
 
 # Longer than an assignment can take: the lock that guards it has gone by then.
 CLAIM_LOST_AFTER = timedelta(seconds=k.ISSUE_LOCK_SECONDS)
+SHOWN_AFTER = timedelta(minutes=1)  # whoever wrote a row has told Redis by then, or will not
 
 
 def sweep_leases(now: datetime) -> int:
@@ -63,6 +66,29 @@ def sweep_index(repository: Repository, now: datetime) -> int:
     if numbers:
         refresh_issues(repository, numbers, now)
     return len(numbers)
+
+
+def sweep_shown(repository: Repository, now: datetime) -> int:
+    """Bring what Redis shows of the work in hand in line with the rows.
+
+    Whoever died between a row and Redis left the one ahead of the other.
+    """
+    keys = keys_of(repository)
+    members = cast("set[str]", redis_client().smembers(keys.key(k.ISSUES_PROCESSING)))
+    shown = {int(number) for number in members}
+    live = set(
+        live_assignments(repository).filter(state=AssignmentState.LIVE).values_list("number", flat=True)
+    )
+    count = 0
+    rows = Assignment.objects.select_related("agent", "repository").filter(repository=repository)
+    for number in shown - live:
+        ended = rows.filter(number=number, ended_at__lt=now - SHOWN_AFTER).order_by("-id").first()
+        if ended is not None:
+            show_again(ended, now)
+            count += 1
+    if live - shown:
+        restore_state(repository, now)
+    return count + len(live - shown)
 
 
 def sweep_labels(repository: Repository, now: datetime) -> int:

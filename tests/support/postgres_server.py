@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -40,15 +39,30 @@ class NoPostgres(Exception):
     """What this machine lacks, in words."""
 
 
-@dataclass
 class PostgresServer:
-    """``url`` names the server without a database: add ``/name``."""
+    """A running server. ``url`` names it without a database: add ``/name``, or ask for ``database(name)``."""
 
-    url: str
-    folder: Path
-    process: subprocess.Popen[bytes]
+    def __init__(self, command: list[str], user: str | None, port: int, folder: Path) -> None:
+        self.command, self.user, self.folder = command, user, folder
+        self.url = f"postgres://broker@127.0.0.1:{port}"
+        self.process = self._start()
 
-    def stop(self) -> None:
+    def database(self, name: str = "postgres") -> str:
+        return f"{self.url}/{name}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self.command,
+            user=self.user,
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,
+        )
+        _wait_until_ready(process, self.database())
+        return process
+
+    def _end(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)  # "fast": open connections are closed
             try:
@@ -56,7 +70,24 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)
+
+    def restart(self) -> None:
+        """Gone and there again; what was committed is kept."""
+        self._end()
+        self.process = self._start()
+
+    def stop(self) -> None:
+        self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def copy_database(self, source: str, target: str) -> None:
+        """Replace ``target`` by a copy of ``source``; whoever is connected to either is cut off."""
+        with psycopg.connect(self.database(), autocommit=True) as connection:
+            connection.execute(
+                b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [source]
+            )
+            connection.execute(f"DROP DATABASE IF EXISTS {target} WITH (FORCE)".encode())
+            connection.execute(f"CREATE DATABASE {target} TEMPLATE {source}".encode())
 
 
 def binaries() -> Path:
@@ -95,31 +126,28 @@ def start_postgres() -> PostgresServer:
         shutil.rmtree(folder, ignore_errors=True)
         raise NoPostgres(f"initdb failed: {made.stderr[-300:]}")
     options = [part for name, value in OPTIONS.items() for part in ("-c", f"{name}={value}")]
-    process = subprocess.Popen(
-        [bin_folder / "postgres", "-D", data, "-p", str(port), "-k", str(folder), *options],
-        user=user,
-        cwd="/",
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=_die_with_parent,
-    )
-    server = PostgresServer(f"postgres://broker@127.0.0.1:{port}", folder, process)
+    serve = [str(bin_folder / "postgres"), "-D", str(data), "-p", str(port), "-k", str(folder), *options]
     try:
-        _wait_until_ready(process, f"{server.url}/postgres")
+        return PostgresServer(serve, user, port, folder)
     except NoPostgres:
-        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
         raise
-    return server
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    server = start_postgres()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of an empty database on a server of its own. Raises :class:`NoPostgres`."""
-    server = start_postgres()
-    try:
-        yield f"{server.url}/postgres"
-    finally:
-        server.stop()
+    with running_postgres() as server:
+        yield server.database()
 
 
 def _die_with_parent() -> None:

@@ -209,6 +209,32 @@ def test_a_claim_that_never_became_a_row_returns(world: World) -> None:
     assert world.given()["issue_id"] == number
 
 
+def test_an_ending_that_redis_did_not_hear_of_is_shown_by_the_sweep(
+    world: World, task: dict[str, Any]
+) -> None:
+    """The process died between the row and Redis: here by what Redis is made to say again."""
+    number, pk = task["issue_id"], task["assignment_id"]
+    shown = {world.key(k.ISSUES_PROCESSING): number, world.key(k.PROCESSES_ACTIVE): f"issue-{number}-agent-1"}
+    info = world.key(k.TASK_INFO, id=pk)
+    world.post(f"/assignments/{pk}/complete")
+    for key, member in shown.items():
+        world.store.sadd(key, member)
+    world.store.hset(info, "state", "live")
+    assert sweep()["shown_again"] == 0, "whoever wrote the row may be about to tell Redis"
+    Assignment.objects.filter(pk=pk).update(ended_at=timezone.now() - timedelta(minutes=2))
+    assert sweep()["shown_again"] == 1
+    assert all(world.store.scard(key) == 0 for key in shown)
+    assert world.store.hget(info, "state") == "completed"
+    assert world.status_of(number) == "needs-review"
+    assert sweep()["shown_again"] == 0
+
+
+def test_work_that_redis_did_not_hear_of_is_shown_by_the_sweep(world: World, task: dict[str, Any]) -> None:
+    world.store.delete(world.key(k.ISSUES_PROCESSING), world.key(k.PROCESSES_ACTIVE))
+    assert sweep()["shown_again"] == 1
+    assert world.store.smembers(world.key(k.ISSUES_PROCESSING)) == {str(task["issue_id"])}
+
+
 def test_too_many_failures_park_the_issue_for_a_person(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
