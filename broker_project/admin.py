@@ -13,8 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django_q import admin as clock_admin
-from django_q.models import Failure, OrmQ, Schedule, Success
 from django_q.tasks import async_task
 
 from broker_project import people_admin, poller_states
@@ -26,9 +24,6 @@ from broker_project.models import Poller, PollerRun
 from broker_project.pollers import poller_table
 from broker_project.schedules import ENTRY_POINT
 
-# Its forms would let whoever may use them name any function to be run, and show what was pickled by unpickling it.
-assert clock_admin  # registered by now, whatever the order of the apps
-admin.site.unregister([Schedule, Success, Failure, OrmQ])
 __all__ = ["PollerAdmin", "PollerRunAdmin", "people_admin"]
 
 

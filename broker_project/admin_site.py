@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.log_in import limited
 
-# The clock's own tables are no place to act: a row there is a function that somebody has run. Pollers have their pages.
+# The clock's own forms would let whoever may use them name any function to be run, and show what was pickled by
+# unpickling it. Pollers have their pages.
 NOT_SHOWN = frozenset({"django_q"})
 ORDER = ("tasks", "feeds", "fixtures", "broker")  # the work first, people and the rest after it
 
