@@ -15,7 +15,7 @@ RUNS_KEPT = timedelta(days=14)
 
 def remove_old_history(now: datetime) -> int:
     """Old events of every app, old runs of pollers and their failures. Returns how many rows went."""
-    removed = PollerRun.objects.filter(started_at__lt=now - RUNS_KEPT).delete()[0]
+    removed: int = PollerRun.objects.filter(started_at__lt=now - RUNS_KEPT).delete()[0]
     removed += Task.objects.filter(stopped__lt=now - RUNS_KEPT).delete()[0]
     for model in apps.get_models():
         if issubclass(model, StatusEvent):

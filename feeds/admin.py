@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, QuerySet
+from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
@@ -62,12 +63,13 @@ class ItemStatus(admin.ChoicesFieldListFilter):
     SQLite prefers the index of the status and would visit every row of it. A sum is in no index.
     """
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = self.used_parameters.get(self.lookup_kwarg)
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
+        chosen: Any = self.used_parameters.get(self.lookup_kwarg)
         if not chosen or not ItemAdmin.looks_slowly(request):
             return super().queryset(request, queryset)
         wanted = [value for value in map(str, Status.values) if value in chosen]
-        return queryset.alias(status_sum=F("status") + 0).filter(status_sum__in=wanted)
+        narrowed: QuerySet[Any] = queryset.alias(status_sum=F("status") + 0).filter(status_sum__in=wanted)
+        return narrowed
 
 
 @admin.register(Item)
@@ -180,7 +182,7 @@ class ItemAdmin(EvidenceAdmin[Item]):
             self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:feeds_item_change", args=[item.pk]))
 
-    def get_ordering(self, request: HttpRequest) -> list[str]:
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         # An index has each status in the order of publication; by number it would be sorted anew.
         is_indexed = any(request.GET.get(name) for name in self.by_publication)
         return ["-published_at"] if is_indexed and not self.looks_slowly(request) else ["-pk"]
@@ -317,7 +319,7 @@ class FeedAdmin(ListPage[Feed]):
         # Another address would be another feed; its items would belong to neither.
         return [*self.READ_ONLY, "shown_url"] if obj else self.READ_ONLY
 
-    def get_fields(self, request: HttpRequest, obj: Feed | None = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Feed | None = None) -> Any:
         return ["shown_url" if obj else "url", "title", "is_enabled", "is_dry_run", *self.READ_ONLY]
 
     @admin.display(description=_("address"), ordering="url")

@@ -122,7 +122,7 @@ def insert_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
     transaction, so what is newer than our beginning and has none is ours to describe.
     """
     item, detail = Item._meta, ItemDetail._meta
-    stored = {field.column: field for field in item.concrete_fields if not field.primary_key}
+    stored = {field.attname: field for field in item.concrete_fields if not field.primary_key}
     model = new_item("", "", now, now)
     fixed = {name: field.get_db_prep_save(getattr(model, name), connection) for name, field in stored.items()}
     moment = connection.ops.adapt_datetimefield_value
@@ -148,7 +148,7 @@ def insert_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
             rows,
         )
         cursor.execute(
-            f"INSERT INTO {detail.db_table} (item_id, {', '.join(field.column for field in columns)})"  # noqa: S608
+            f"INSERT INTO {detail.db_table} (item_id, {', '.join(field.attname for field in columns)})"  # noqa: S608
             f" SELECT i.id, {placeholders(columns)} FROM {item.db_table} i WHERE i.id > %s"
             f" AND NOT EXISTS (SELECT 1 FROM {detail.db_table} d WHERE d.item_id = i.id)",
             [*values, newest],

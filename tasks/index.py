@@ -246,7 +246,7 @@ def write_open_issues(repository: Repository) -> None:
     for attempt in range(REWRITES):
         with redis_client().pipeline(transaction=True) as pipe:
             if attempt < REWRITES - 1:
-                pipe.watch(array)
+                pipe.watch(array)  # type: ignore[no-untyped-call]
             count = _draft_open_issues(repository, drafts)
             pipe.multi()
             pipe.rename(drafts[0], array)

@@ -34,7 +34,7 @@ def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 
 def new_server(world: BrokerWorld, folder: Path, settings: dict[str, str]) -> BrokerServer:
     folder.mkdir()
-    server = BrokerServer(world, folder, **settings)
+    server = BrokerServer(world, folder, 1, **settings)
     world._servers.append(server)
     return server
 
