@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import feedparser
 
+from broker_project.lib.hidden_text import without_hidden
 from feeds.charsets import decode
 
 MAX_URL_LENGTH = 2000
@@ -23,6 +24,7 @@ _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
 _SPACES = re.compile(r"\s+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # they often stand where a space was
 
 
 class NotAFeed(Exception):
@@ -91,12 +93,11 @@ def usable_url(link: str, base_url: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """One line of text without markup, entities or control characters."""
+    """One line of text without markup, entities or hidden characters."""
     text = html.unescape(_TAG.sub("", text))
     # What was escaped twice is markup now; nothing that looks like a tag stays.
     text = _TAG.sub("", text)
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return _SPACES.sub(" ", printable).strip()
+    return _SPACES.sub(" ", without_hidden(_CONTROLS.sub(" ", text))).strip()
 
 
 def first_date(raw: dict[str, Any]) -> Any:

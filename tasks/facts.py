@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from tasks.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch
+from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, TaskType, priority_of
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 
@@ -29,6 +29,16 @@ class Subject:
 
 def branch_of(issue: Issue, default_branch: str) -> BranchPlan | BranchRefused:
     return plan_branch(issue.body, issue.number, default_branch or "main")
+
+
+def pull_facts(pull: PullRequest) -> PullFacts:
+    """A branch's name goes to agents and their shells, whoever gave it: the rules for issues hold here, too."""
+    problem = ""
+    if found := name_problem(pull.head_ref):
+        problem = f"branch name refused: {found}"
+    elif found := name_problem(pull.base_ref):
+        problem = f"base branch refused: {found}"
+    return PullFacts(pull.number, pull.is_open, pull.fingerprint, problem)
 
 
 def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterable[Subject]:
@@ -91,7 +101,7 @@ def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None
         is_taken=is_taken,
         has_deliverables=has_deliverables(issue.body),
         branch_problem=problem,
-        pull=PullFacts(pull.number, pull.is_open, pull.fingerprint) if pull else None,
+        pull=pull_facts(pull) if pull else None,
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,
     )
@@ -121,7 +131,7 @@ def fix_subjects(
             updated_at=pull.updated_at,
             is_fix=True,
             is_taken=number in at_work,
-            pull=PullFacts(pull.number, pull.is_open, pull.fingerprint),
+            pull=pull_facts(pull),
         )
         yield Subject(facts, issue, pull, fix)
 

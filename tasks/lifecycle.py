@@ -73,6 +73,7 @@ class PullFacts:
     number: int
     is_open: bool
     fingerprint: str
+    branch_problem: str = ""  # of its branches, which whoever opened it has named
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: time
         if facts.review_detected_at is None:
             return refuse("the wish for a review was not seen yet")
         due_at = facts.review_detected_at + review_delay
+    if task_type is not TaskType.DEVELOPMENT and facts.pull is not None and facts.pull.branch_problem:
+        return refuse(facts.pull.branch_problem)
     return Offer(facts.number, task_type, roles, facts.priority, facts.updated_at, due_at)
 
 

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from broker_project.lib.hidden_text import made_visible
 from broker_project.models import StatusEvent
 from tasks.lifecycle import LIVE_STATES, AssignmentState, TaskType
 
@@ -84,7 +85,7 @@ class Issue(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.title[:80]}"
+        return f"#{self.number} {made_visible(self.title)[:80]}"
 
 
 class PullRequest(models.Model):
@@ -111,7 +112,7 @@ class PullRequest(models.Model):
         constraints = [models.UniqueConstraint(fields=["repository", "number"], name="uniq_pull_number")]
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.title[:80]}"
+        return f"#{self.number} {made_visible(self.title)[:80]}"
 
     @property
     def fingerprint(self) -> str:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import EvidenceAdmin
+from broker_project.lib.hidden_text import made_visible
 from tasks.admin.shown import issue_link, label_chips, outside_link, short
 from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
 
@@ -23,8 +24,16 @@ class PullRequestAdmin(EvidenceAdmin[PullRequest]):
     search_help_text = _("Number, title or branch")
     ordering = ["-pk"]
     sortable_by = ["updated_at"]
-    exclude = ["labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
-    readonly_fields = ["address", "shown_labels", "closed_issues"]
+    exclude = ["title", "body", "labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
+    readonly_fields = ["shown_title", "address", "shown_labels", "closed_issues", "shown_body"]
+
+    @admin.display(description=_("title"))
+    def shown_title(self, pull: PullRequest) -> str:
+        return made_visible(pull.title)
+
+    @admin.display(description=_("body"))
+    def shown_body(self, pull: PullRequest) -> str:
+        return made_visible(pull.body)
 
     @admin.display(description=_("closes"))
     def closed_issues(self, pull: PullRequest) -> str:
@@ -52,7 +61,7 @@ class FixTaskAdmin(EvidenceAdmin[FixTask]):
 
     @admin.display(description=_("review comments"))
     def shown_comments(self, fix: FixTask) -> str:
-        return "\n".join(f"- {comment}" for comment in fix.comments)
+        return made_visible("\n".join(f"- {comment}" for comment in fix.comments))
 
     @admin.display(description=_("pull request"))
     def pull_request(self, fix: FixTask) -> SafeString:

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.lib.hidden_text import hidden_count
 from tasks import issue_states, selectors
 from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short
 from tasks.lifecycle import LIVE_STATES, PARKED
@@ -149,6 +150,7 @@ class IssueAdmin(EvidenceAdmin[Issue]):
             live = next((row for row in attempts if row.state in LIVE_STATES), None)
             context |= {
                 "issue": issue,
+                "hidden": hidden_count(issue.title) + hidden_count(issue.body),
                 "reason": reason_in_words(reason),
                 "advice": advice_for(reason),
                 "is_on_offer": reason == issue_states.ON_OFFER,
