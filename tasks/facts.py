@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
+from tasks.gates import edited_issues, withheld_reason
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, IssueFacts, PullFacts, TaskType, priority_of
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 
@@ -53,10 +54,14 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     fixes_by_pull = {fix.pull_number: fix for fix in fixes}
     found = list(issues)
     pulls = open_pulls(repository, wants_pulls(found), fixes_by_pull.keys())
+    edited = edited_issues(found)
     by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
     for issue in found:
         if issue.number not in fixes_by_pull:
-            yield issue_subject(repository, issue, by_issue.get(issue.number), issue.number in at_work)
+            withheld = withheld_reason(issue, edited)
+            yield issue_subject(
+                repository, issue, by_issue.get(issue.number), issue.number in at_work, withheld
+            )
     yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
 
 
@@ -72,7 +77,8 @@ def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subj
         return None
     pulls = open_pulls(repository, wants_pulls([issue]), ())
     linked = [pull for pull in pulls.values() if number in pull.closes]
-    return issue_subject(repository, issue, linked[-1] if linked else None, is_taken=False)
+    withheld = withheld_reason(issue, edited_issues([issue]))
+    return issue_subject(repository, issue, linked[-1] if linked else None, False, withheld)
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:
@@ -90,7 +96,9 @@ def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int])
     }
 
 
-def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None, is_taken: bool) -> Subject:
+def issue_subject(
+    repository: Repository, issue: Issue, pull: PullRequest | None, is_taken: bool, withheld: str
+) -> Subject:
     plan = branch_of(issue, repository.default_branch)
     problem = issue.refused_reason or (plan.reason if isinstance(plan, BranchRefused) else "")
     facts = IssueFacts(
@@ -99,6 +107,7 @@ def issue_subject(repository: Repository, issue: Issue, pull: PullRequest | None
         labels=tuple(issue.labels),
         updated_at=issue.updated_at,
         is_taken=is_taken,
+        withheld=withheld,
         has_deliverables=has_deliverables(issue.body),
         branch_problem=problem,
         pull=pull_facts(pull) if pull else None,

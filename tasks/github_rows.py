@@ -22,6 +22,7 @@ def read_issue(repository: Repository, raw: Json) -> Issue:
         repository=repository,
         **common_values(raw),
         author=str(user.get("login") or "")[:100] if isinstance(user, dict) else "",
+        author_association=str(raw.get("author_association") or "")[:30],
         raw=raw,
     )
     issue.priority = priority_of(issue.labels)

@@ -86,6 +86,7 @@ class IssueFacts:
     updated_at: datetime
     is_fix: bool = False
     is_taken: bool = False  # a live assignment exists, whatever the labels say
+    withheld: str = ""  # why one of the optional gates keeps it back
     has_deliverables: bool = True
     branch_problem: str = ""  # a name that git or safety forbids, or what GitHub refused
     pull: PullFacts | None = None  # the linked pull request
@@ -149,8 +150,10 @@ def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: time
     if task_type is TaskType.DEVELOPMENT:
         if facts.priority is None:
             return refuse("no priority label")
-        if facts.branch_problem:
+        if facts.branch_problem and not facts.withheld:
             return refuse(facts.branch_problem)
+    if facts.withheld:
+        return refuse(facts.withheld)
     if task_type is not TaskType.FIX and not facts.has_deliverables:
         return refuse("no section 成果物")
     due_at = None

@@ -64,6 +64,7 @@ class Issue(models.Model):
     labels = models.JSONField(_("labels"), default=list)
     html_url = models.TextField(_("address"), blank=True)
     author = models.CharField(_("author"), max_length=100, blank=True)
+    author_association = models.CharField(_("author's part"), max_length=30, blank=True)  # GitHub's word
     opened_at = models.DateTimeField(_("opened"))
     updated_at = models.DateTimeField(_("updated"))
     raw = models.JSONField(default=dict)  # GitHub's own JSON
@@ -86,6 +87,22 @@ class Issue(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.number} {made_visible(self.title)[:80]}"
+
+
+class EditedIssue(models.Model):
+    """An issue whose words were changed after its approval: the words as approved. It goes with the approval."""
+
+    issue = models.OneToOneField(Issue, on_delete=models.CASCADE, primary_key=True, related_name="edit")
+    title = models.TextField(_("title"))
+    body = models.TextField(_("body"), blank=True)
+    edited_at = models.DateTimeField(_("edited"))
+
+    class Meta:
+        verbose_name = _("edited issue")
+        verbose_name_plural = _("edited issues")
+
+    def __str__(self) -> str:
+        return f"{self.issue_id}"
 
 
 class PullRequest(models.Model):

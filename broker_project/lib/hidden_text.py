@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 TEXT_STYLE, EMOJI_STYLE = "\ufe0e", "\ufe0f"
 KEYCAP = "\u20e3"
 PICTURED_SIGNS = "‼⁉↔〰"  # emoji that Unicode files under punctuation and mathematics
 # Ends of lines to some readers and invisible to others; all of them become one kind of line end.
-LINE_ENDS = str.maketrans(dict.fromkeys("\x0b\x0c\x85\u2028\u2029", "\n"))
+LINE_ENDS = str.maketrans(dict.fromkeys("\r\x0b\x0c\x85\u2028\u2029", "\n"))
 
 # Invisible although their category says mark, letter or symbol, and what is kept free for such characters.
 INVISIBLE_RANGES = (
@@ -50,11 +49,13 @@ IDEOGRAPHIC_SELECTORS = ((0xFE00, 0xFE02), (0xE0100, 0xE011F))
 # Blocks of the scripts in which ZWJ and ZWNJ change how letters join: Arabic, Syriac, Indic ones, Khmer, Mongolian.
 JOINING_SCRIPTS = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x18AF), (0xA840, 0xABFF))
 FLAG = "\U0001f3f4"
-TAGGED_FLAGS = tuple(
-    FLAG + "".join(chr(0xE0000 + ord(char)) for char in code) + "\U000e007f"
-    for code in ("gbeng", "gbsct", "gbwls")
+TAGGED_FLAGS = re.compile(
+    "|".join(
+        FLAG + "".join(chr(0xE0000 + ord(char)) for char in code) + "\U000e007f"
+        for code in ("gbeng", "gbsct", "gbwls")
+    )
 )
-# Plain text has none of these, and is most of all text: it is not walked through character by character.
+# All that can be invisible. Most text has none of these, so only what is found here is looked at one by one.
 SUSPECT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff"
@@ -70,7 +71,6 @@ def _is_in(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= code <= high for low, high in ranges)
 
 
-@cache
 def is_invisible(char: str) -> bool:
     """Whether a character is one that nobody sees, wherever it stands. Line ends, tabs and spaces are seen."""
     if char in "\n\t":
@@ -82,18 +82,14 @@ def is_invisible(char: str) -> bool:
 
 def hidden_positions(text: str) -> list[int]:
     """Where the hidden characters are: the invisible ones that no ordinary writing puts there."""
-    if SUSPECT.search(text) is None:
-        return []
-    flags = {
-        position
-        for flag in TAGGED_FLAGS
-        for found in re.finditer(flag, text)
-        for position in range(found.start(), found.end())
-    }
+    flags: set[int] = set()
+    if FLAG in text:
+        for found in TAGGED_FLAGS.finditer(text):
+            flags.update(range(found.start(), found.end()))
     return [
         position
-        for position, char in enumerate(text)
-        if is_invisible(char) and position not in flags and not _belongs(text, position)
+        for position in (found.start() for found in SUSPECT.finditer(text))
+        if position not in flags and is_invisible(text[position]) and not _belongs(text, position)
     ]
 
 
