@@ -50,6 +50,9 @@ def sent(case: Case, server: BrokerServer, **options: Any) -> None:
     number = case.path_parameters.get("assignment_id") if case.path_parameters else None
     if LIVE and isinstance(number, int) and number % 2 == 0:
         case.path_parameters["assignment_id"] = LIVE[-1]
+    # Another host's name is refused before anything of the API is reached; tests/fuzz/test_requests.py has that.
+    for name in [name for name in case.headers or {} if name.lower() == "host"]:
+        del case.headers[name]
     case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=30, **options)
 
 
