@@ -138,7 +138,9 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 @api.exception_handler(RequestDataTooBig)
 def on_too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
-    return respond(problem(413, "too_large", f"The body may have {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes."))
+    return respond(
+        problem(413, "too_large", f"The body may have {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes.")
+    )
 
 
 @api.exception_handler(LeaseLost)

@@ -57,12 +57,10 @@ def test_what_was_written_is_read(rows: list[TableRow]) -> None:
     )
 )
 @example(b"fixture_id,kickoff_jst,status\r\n1,2026-01-01T00:00\x85,pending")
-def test_any_bytes_are_a_table_or_refused_with_a_line(data: bytes) -> None:
+def test_any_bytes_are_a_table_or_refused_as_a_whole(data: bytes) -> None:
     try:
         rows = parse_table(data)
-    except TableRefused as refused:
-        assert refused.line >= 0
-        assert refused.reason
+    except TableRefused:
         return
     assert len({row.fixture_id for row in rows}) == len(rows)
     parse_table(format_table(rows))
