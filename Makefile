@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test check format format-check lint types deploy-check lock messages clean
+.PHONY: help setup setup-dev system-packages run test fuzz check format format-check lint types deploy-check lock messages clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,9 @@ run: setup ## install what is missing and serve everything on http://127.0.0.1:8
 
 test: setup-dev system-packages ## install what tests need and run them all (PYTEST_ARGS= to choose)
 	@$(PY) -m pytest $(PYTEST_ARGS)
+
+fuzz: setup-dev ## thousands of new examples for parsers, names, keys, texts and the API (PYTEST_ARGS= to choose)
+	@HYPOTHESIS_PROFILE=long $(PY) -m pytest tests/fuzz tests/untrusted/test_hidden_text.py $(PYTEST_ARGS)
 
 check: setup-dev format-check lint types deploy-check ## format, lint, types, deployment settings, missing migrations
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import schemathesis
+from hypothesis import settings
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -35,6 +36,8 @@ pytestmark = pytest.mark.xdist_group("openapi")
 
 DESCRIPTION = json.loads(json.dumps(api.get_openapi_schema(path_prefix="/api/v1/"), default=str))
 schema = schemathesis.openapi.from_dict(DESCRIPTION)
+# A request costs more than a call of a function: a third of what the profile asks for, beside the boundary cases.
+few = settings(max_examples=settings.default.max_examples // 3)
 
 
 def sent(case: Case, server: BrokerServer, **options: Any) -> None:
@@ -92,6 +95,7 @@ def test_the_served_description_is_the_one_that_is_tried(open_server: BrokerServ
 
 
 @schema.parametrize()
+@few
 def test_every_answer_is_as_described(case: Case, open_server: BrokerServer) -> None:
     if not LIVE:
         hold_a_task(open_server)
@@ -99,6 +103,7 @@ def test_every_answer_is_as_described(case: Case, open_server: BrokerServer) -> 
 
 
 @schema.parametrize()
+@few
 def test_every_answer_to_a_token_is_as_described(case: Case, token_server: BrokerServer, token: str) -> None:
     if isinstance(case.body, dict) and "agent_id" in case.body:
         case.body["agent_id"] = TOKEN_AGENT
