@@ -37,7 +37,7 @@ pytestmark = pytest.mark.xdist_group("openapi")
 DESCRIPTION = json.loads(json.dumps(api.get_openapi_schema(path_prefix="/api/v1/"), default=str))
 schema = schemathesis.openapi.from_dict(DESCRIPTION)
 # A request costs more than a call of a function: a third of what the profile asks for, beside the boundary cases.
-few = settings(max_examples=settings.default.max_examples // 3)
+few = settings(max_examples=settings().max_examples // 3)
 
 
 def sent(case: Case, server: BrokerServer, **options: Any) -> None:
