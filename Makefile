@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -46,9 +46,12 @@ bench-quick: setup ## the same with less of everything, under a minute
 	@$(PY) -m bench --quick $(ARGS)
 
 check: setup-dev format-check lint types dependencies deploy-check ## format, lint, types, dependencies, deployment settings, missing migrations
+
 faults: setup-dev system-packages ## break everything on purpose, at every step; the table is in var/faults/report.md
 	@FAULTS=long $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
+fuzz: setup-dev ## thousands of new examples for parsers, names, keys, texts and the API (PYTEST_ARGS= to choose)
+	@HYPOTHESIS_PROFILE=long $(PY) -m pytest tests/fuzz tests/untrusted/test_hidden_text.py $(PYTEST_ARGS)
 
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)

@@ -19,9 +19,12 @@ from django.utils.html import strip_tags
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from broker_project.lib.hidden_text import made_visible
+
 MAX_ROWS = 20_000
 CHUNK = 500
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# Spreadsheets run a cell that begins like this; Japanese ones also take the full-width signs.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @admin.action(description=_("Export as CSV"))
@@ -66,5 +69,5 @@ def cell(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return timezone.localtime(value).isoformat(timespec="seconds")
-    text = html.unescape(strip_tags(value)) if isinstance(value, SafeString) else str(value)
+    text = made_visible(html.unescape(strip_tags(value)) if isinstance(value, SafeString) else str(value))
     return f"'{text}" if text.startswith(FORMULA) else text

@@ -123,6 +123,8 @@ class Config:
     agents_file: Path
     agent_roles: tuple[AgentRole, ...]
     priority_gate: str
+    author_gate: str
+    approval_gate: bool
     poll_seconds: int
     long_poll_seconds: int
     review_delay_minutes: int
@@ -237,6 +239,8 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         agents_file=agents_file,
         agent_roles=agent_roles,
         priority_gate=env.choice("BROKER_PRIORITY_GATE", "open", ("open", "assignable")),
+        author_gate=env.choice("BROKER_AUTHOR_GATE", "anyone", ("anyone", "writers")),
+        approval_gate=env.boolean("BROKER_APPROVAL_GATE", default=False),
         poll_seconds=env.integer("BROKER_POLL_SECONDS", 300, low=10, high=86400),
         long_poll_seconds=env.integer("BROKER_LONG_POLL_SECONDS", 120, low=0, high=600),
         review_delay_minutes=env.integer("BROKER_REVIEW_DELAY_MINUTES", 5, low=0, high=1440),

@@ -45,13 +45,17 @@ class ContentSecurityPolicy(MiddlewareMixin):
 
 FOR_PROGRAMS = ("/api/", "/request-task", "/tasks/fix", "/webhooks/")
 PROBLEMS = {
+    400: (
+        "bad_request",
+        "This request cannot be understood: its Host header, its address or its body is broken.",
+    ),
     404: ("not_found", "There is nothing at this address."),
     405: ("method_not_allowed", "This address does not take this method; see the header Allow."),
 }
 
 
 class ProblemsAreJson(MiddlewareMixin):
-    """A wrong address or method under the API is told like every other error there: ``{error, message}``."""
+    """A wrong host, address or method under the API is told like every other error there: ``{error, message}``."""
 
     get_response: Callable[[HttpRequest], HttpResponse]
 

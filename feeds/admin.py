@@ -121,15 +121,13 @@ class ItemAdmin(EvidenceAdmin[Item]):
         post = _post_of(item)
         if post is None:
             return ""
-        if post.state == Post.State.POSTED and post.url.startswith(("http://", "https://")):
-            return format_html('<a href="{}" rel="noopener noreferrer">{}</a>', post.url, _("posted"))
+        if post.state == Post.State.POSTED:
+            return _outside_link(post.url, str(_("posted")))
         return str(Post.State(post.state).label)
 
     @admin.display(description=_("address"))
     def url_link(self, item: Item) -> str | SafeString:
-        if item.url.startswith(("http://", "https://")):
-            return format_html('<a href="{0}" rel="noopener noreferrer">{0}</a>', item.url)
-        return item.url
+        return _outside_link(item.url, item.url)
 
     # Actions
 
@@ -217,6 +215,7 @@ class ItemAdmin(EvidenceAdmin[Item]):
                 "allowed": standing.allowed_actions(item, lease) if may_act else [],
                 "detail": detail,
                 "post": post,
+                "post_address": _outside_link(post.url, post.url) if post else "",
                 "post_preview": preview,
                 "timeline": selectors.item_timeline(item.pk),
                 "can_edit_summary": is_editable and may_act,
@@ -224,6 +223,13 @@ class ItemAdmin(EvidenceAdmin[Item]):
                 "lease": lease,
             }
         return super().change_view(request, object_id, form_url, context)
+
+
+def _outside_link(address: str, text: str) -> str | SafeString:
+    """A link out, if the address is one that a browser should follow: the instance may say anything."""
+    if not address.startswith(("http://", "https://")):
+        return text
+    return format_html('<a href="{}" rel="noopener noreferrer">{}</a>', address, text)
 
 
 def _detail_of(item: Item) -> ItemDetail | None:

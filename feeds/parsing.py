@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import feedparser
 
+from broker_project.lib.hidden_text import without_hidden
 from feeds.charsets import decode
 
 MAX_URL_LENGTH = 2000
@@ -20,9 +21,13 @@ MAX_TITLE_LENGTH = 1000
 
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 # The declarations of a document type are the home of entity bombs and external entities; no feed needs them.
+_DOCTYPE_START = re.compile(r"<!DOCTYPE", re.IGNORECASE)
 _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
+# Not "[^>]*": a title of opening brackets alone would cost the square of its length.
+_TAG = re.compile(r"<[a-zA-Z/!][^<>]*>")
+_CHARACTER = re.compile(r"&#(?:[xX]([0-9a-fA-F]+)|([0-9]+));?")
 _SPACES = re.compile(r"\s+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # they often stand where a space was
 
 
 class NotAFeed(Exception):
@@ -46,14 +51,19 @@ class ParsedFeed:
 def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> ParsedFeed:
     """Every usable entry once, in the feed's order. Raises :class:`NotAFeed`."""
     text = _XML_DECLARATION.sub("", decode(body, content_type), count=1)
-    text = _DOCTYPE.sub("", text, count=1)
-    # Without the two switches feedparser spends its time on the HTML of descriptions that nobody reads.
-    parsed = feedparser.parse(
-        io.BytesIO(text.encode("utf-8", "replace")),
-        response_headers={"content-type": "application/xml; charset=utf-8"},
-        resolve_relative_uris=False,
-        sanitize_html=False,
-    )
+    text = without_doctypes(text)
+    text = _CHARACTER.sub(usable_character, text)
+    try:
+        # Without the two switches feedparser spends its time on the HTML of descriptions that nobody reads.
+        parsed = feedparser.parse(
+            io.BytesIO(text.encode("utf-8", "replace")),
+            response_headers={"content-type": "application/xml; charset=utf-8"},
+            resolve_relative_uris=False,
+            sanitize_html=False,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+        # feedparser's way of not understanding a date, an address or a nesting that nobody foresaw.
+        raise NotAFeed(f"it cannot be read ({type(error).__name__})") from error
     if not parsed.get("version") and not parsed.entries:
         problem = parsed.get("bozo_exception")
         raise NotAFeed(f"no RSS or Atom feed ({problem})" if problem else "no RSS or Atom feed")
@@ -66,6 +76,30 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
         else:
             entries.setdefault(entry.url, entry)
     return ParsedFeed(plain(parsed.feed.get("title", ""))[:300], list(entries.values()), skipped)
+
+
+def usable_character(reference: re.Match[str]) -> str:
+    """A character reference as it is, or U+FFFD for one that no character has: feedparser gives up at those."""
+    hexadecimal, decimal = reference.groups()
+    digits = (hexadecimal or decimal).lstrip("0") or "0"
+    code = int(digits, 16 if hexadecimal else 10) if len(digits) <= 7 else 0x110000
+    is_character = 0 < code < 0xD800 or 0xDFFF < code < 0x110000
+    return reference.group(0) if is_character else "\ufffd"
+
+
+def without_doctypes(text: str) -> str:
+    """The text without declarations of document types, wherever they stand. Raises :class:`NotAFeed`.
+
+    One that never ends is refused at once: looking for the end behind each of a million beginnings takes days.
+    """
+    parts, at = [], 0
+    while start := _DOCTYPE_START.search(text, at):
+        whole = _DOCTYPE.match(text, start.start())
+        if whole is None:
+            raise NotAFeed("a document type that never ends")
+        parts.append(text[at : start.start()])
+        at = whole.end()
+    return "".join([*parts, text[at:]])
 
 
 def read_entry(raw: dict[str, Any], base_url: str) -> Entry | None:
@@ -91,12 +125,11 @@ def usable_url(link: str, base_url: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """One line of text without markup, entities or control characters."""
+    """One line of text without markup, entities or hidden characters."""
     text = html.unescape(_TAG.sub("", text))
     # What was escaped twice is markup now; nothing that looks like a tag stays.
     text = _TAG.sub("", text)
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return _SPACES.sub(" ", printable).strip()
+    return _SPACES.sub(" ", without_hidden(_CONTROLS.sub(" ", text))).strip()
 
 
 def first_date(raw: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from broker_project.lib.hidden_text import without_hidden
 from feeds.texts import filled
 
 ELLIPSIS = "…"
@@ -56,7 +57,7 @@ def compose(
 
     Links in the title or the summary would be made clickable by Mastodon, so neither keeps any.
     """
-    title, summary = (tidy(without_mentions(LINK.sub("", part))) for part in (title, summary))
+    title, summary = (tidy(without_mentions(LINK.sub("", without_hidden(part)))) for part in (title, summary))
 
     def whole(title: str, summary: str) -> str:
         return tidy(filled(template, {"title": title, "summary": summary, "url": url}))

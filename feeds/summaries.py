@@ -7,7 +7,6 @@ documents is somebody else's text: it goes to the model as fenced data, and what
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,8 +15,10 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel
 
 from broker_project.lib.errors import BadAnswer
+from broker_project.lib.fences import fence
 from broker_project.lib.gemini import SYSTEM as GEMINI
 from broker_project.lib.gemini import Gemini, Generated
+from broker_project.lib.hidden_text import without_hidden
 from feeds.documents import Material, ReadDocument
 from feeds.extractive import extract, is_japanese
 from feeds.models import FeedSettings, ItemDetail
@@ -32,6 +33,8 @@ SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
 FILES_BYTES = 50 * 2**20  # of one request, in all
 FILE_PAGES = 1000
+
+MATERIAL = "material"  # what fences are called; the system prompt names the whole mark
 
 Verdict = Literal["YES", "NO", "WAIT"]
 
@@ -100,29 +103,29 @@ class GeminiSummariser:
     def screen(self, title: str, page: Page) -> Screened:
         options = self.options
         listed = "\n".join(f"添付文書: {document.title}" for document in page.documents[:50])
-        tag, fenced = fence(f"タイトル: {title}\n{page.text[:SCREENED_CHARACTERS]}\n{listed}")
+        fenced = fence(MATERIAL, f"タイトル: {title}\n{page.text[:SCREENED_CHARACTERS]}\n{listed}")
         generated = self.gemini.generate(
             model=options.screening_model or self.gemini.config.screening_model,
-            prompt=filled(options.screening_prompt, {"criteria": options.criteria, "material": fenced}),
+            prompt=filled(options.screening_prompt, {"criteria": options.criteria, "material": fenced.text}),
             schema=ScreeningAnswer,
-            system=SYSTEM_PROMPT.format(tag=tag),
+            system=SYSTEM_PROMPT.format(tag=fenced.tag),
         )
         usage = usage_of(generated, options.screening_input_price, options.screening_output_price)
-        return Screened(generated.value.verdict, tidy(generated.value.reason)[:500], usage)
+        return Screened(generated.value.verdict, tidy(without_hidden(generated.value.reason))[:500], usage)
 
     def summarise(self, material: Material) -> Summarised:
         options = self.options
         as_files, as_text = divided(material.documents) if options.sends_files else ([], material.documents)
         text = f"タイトル: {material.title}\n{material.page.text}"
         text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
-        tag, fenced = fence(text)
+        fenced = fence(MATERIAL, text)
         characters = str(options.summary_characters)
         generated = self.gemini.generate(
             model=options.summary_model or self.gemini.config.summary_model,
-            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced}),
+            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced.text}),
             schema=SummaryAnswer,
             files=[document.path for document in as_files],
-            system=SYSTEM_PROMPT.format(tag=tag),
+            system=SYSTEM_PROMPT.format(tag=fenced.tag),
         )
         answer = generated.value
         return Summarised(
@@ -153,7 +156,7 @@ class OfflineSummariser:
         texts = [material.page.text, *(document.text for document in material.documents)]
         body = "\n".join(text for text in texts if text.strip())
         summary = extract(body, self.options.summary_characters, material.title)
-        summary = tidy(without_mentions(LINK.sub("", summary)))
+        summary = tidy(without_mentions(LINK.sub("", without_hidden(summary))))
         return Summarised(summary or material.title, ItemDetail.SummarySource.OFFLINE, Usage(self.MODEL))
 
 
@@ -173,12 +176,6 @@ def divided(documents: Sequence[ReadDocument]) -> tuple[list[ReadDocument], list
         else:
             as_text.append(document)
     return as_files, as_text
-
-
-def fence(text: str) -> tuple[str, str]:
-    """The text between marks that it cannot contain, so that it cannot end its own fence."""
-    tag = f"material-{secrets.token_hex(6)}"
-    return tag, f"<{tag}>\n{text}\n</{tag}>"
 
 
 def usage_of(generated: Generated[Any], input_price: Decimal, output_price: Decimal) -> Usage:
@@ -214,9 +211,11 @@ def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
 
 def checked_summary(text: str, source: str, characters: int) -> str:
     """The model's final summary, fit to be posted. Raises :class:`BadAnswer` if it is not as asked."""
+    # Before anything else: what is hidden inside a link or a name would keep it from being found.
+    text = without_hidden(text)
     if MENTION.search(text) or LINK.search(text):
         text = without_mentions(without_foreign_links(text, source))
-    text = tidy("".join(char if char.isprintable() or char == "\n" else " " for char in text))
+    text = tidy(text)
     if len(text) < SHORTEST_SUMMARY:
         raise BadAnswer(GEMINI, "the summary is empty or too short")
     if len(text) > characters * TOO_LONG_FACTOR:

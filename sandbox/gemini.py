@@ -36,6 +36,7 @@ FILE_LIFETIME = timedelta(hours=48)
 MAX_UPLOAD_BYTES = 2 * 2**30
 MAX_SESSIONS = 50
 KEPT_REQUESTS = 50
+KEPT_CHARACTERS = 5000  # of each prompt
 TOKENS_PER_PDF_PAGE = 258
 MODELS = (
     "gemini-2.5-flash",
@@ -211,7 +212,8 @@ class Gemini(System):
         data = generation(model, text, finish_reason, prompt_tokens, order.get("block_reason"))
         data["createTime"] = iso(self.world.clock.now())
         tokens = data["usageMetadata"]["totalTokenCount"]
-        self.asked.append({"at": data["createTime"], "model": model, "tokens": tokens, "answer": text[:300]})
+        asked = {"at": data["createTime"], "model": model, "tokens": tokens, "answer": text[:300]}
+        self.asked.append({**asked, **words_of(body)})
         del self.asked[:-KEPT_REQUESTS]
         self.world.touch()
         return JSONResponse(data)
@@ -373,6 +375,17 @@ class Gemini(System):
             return error_response(429, "You exceeded your current quota.", details=[retry])
         self.requests_left -= 1
         return None
+
+
+def words_of(body: dict[str, Any]) -> dict[str, str]:
+    """What was asked in words: the prompt and the system's instruction, for people and tests to look at."""
+
+    def joined(contents: Any) -> str:
+        parts = [part for content in contents for part in content.get("parts", [])]
+        return "\n".join(str(part["text"]) for part in parts if "text" in part)[:KEPT_CHARACTERS]
+
+    system = body.get("systemInstruction") or {}
+    return {"prompt": joined(body["contents"]), "system": joined([system])}
 
 
 def _no_file(request: Request) -> Response:

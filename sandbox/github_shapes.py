@@ -11,6 +11,8 @@ from sandbox.github_state import Comment, Issue, Label, Repository
 
 Json = dict[str, Any]
 
+OUTSIDER = "stranger"  # the login of somebody who has no part in any repository
+
 USER_LINKS = {
     "followers_url": "/followers",
     "following_url": "/following{/other_user}",
@@ -210,6 +212,8 @@ class Shapes:
         return {"url": f"{url}/reactions", "total_count": 0, **dict.fromkeys(REACTIONS, 0)}
 
     def _association(self, repo: Repository, login: str) -> str:
+        if login == OUTSIDER:
+            return "NONE"
         return "OWNER" if login == repo.owner else "MEMBER"
 
     def issue(self, repo: Repository, issue: Issue, comments: int) -> Json:

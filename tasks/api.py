@@ -11,13 +11,16 @@ import time
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from ninja import NinjaAPI, Router
 from ninja.errors import HttpError, ValidationError
 from ninja.openapi.docs import Swagger
+from ninja.parser import Parser
 from ninja.security import HttpBearer
+from pydantic_core import from_json
 from redis.exceptions import RedisError
 
 from broker_project.lib.access_config import Rate
@@ -60,7 +63,16 @@ log = get_logger(__name__)
 LOOK_SECONDS = 0.5
 Id = int
 
+
+class StrictJson(Parser):
+    """JSON as databases know it: no NaN, no half of a surrogate pair, no depth without end. The hot path's own."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        return from_json(request.body, allow_inf_nan=False)
+
+
 api = NinjaAPI(
+    parser=StrictJson(),
     title="Broker",
     version="1",
     description="Hands GitHub issues to coding agents. Every error is `{error, message}`.",
@@ -85,13 +97,7 @@ class AgentToken(HttpBearer):
 
 router = Router(tags=["agents"], auth=AgentToken())
 
-PROBLEMS = {
-    401: schemas.Problem,
-    403: schemas.Problem,
-    422: schemas.Problem,
-    429: schemas.Problem,
-    503: schemas.Problem,
-}
+PROBLEMS = dict.fromkeys((401, 403, 413, 422, 429, 503), schemas.Problem)
 ENDING = {200: schemas.Ended, 404: schemas.Problem, 409: schemas.Problem, **PROBLEMS}
 
 
@@ -136,6 +142,13 @@ def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     status = 422 if error.status_code == 400 else error.status_code
     return respond(problem(status, "bad_request", str(error.message)))
+
+
+@api.exception_handler(RequestDataTooBig)
+def on_too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return respond(
+        problem(413, "too_large", f"The body may have {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes.")
+    )
 
 
 @api.exception_handler(LeaseLost)

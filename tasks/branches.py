@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from broker_project.lib.hidden_text import is_invisible
+
 DELIVERABLES = re.compile(r"^## 成果物", re.MULTILINE)
 FEATURE_LINE = re.compile(
     r"^[ \t]*[-*][ \t]+\*\*作業ブランチ \(Feature Branch\):\*\*[ \t]*(.*)$", re.MULTILINE
@@ -80,10 +82,10 @@ def name_problem(name: str) -> str:
     """Why git, or safety, forbids the name; empty if it is fine. The rules of ``git check-ref-format`` and more."""
     if not name:
         return "empty"
+    if not name.isprintable() or any(char.isspace() or is_invisible(char) for char in name):
+        return "spaces, control or hidden characters"
     if len(name.encode()) > MAX_BRANCH_BYTES:
         return "too long"
-    if any(ord(char) < 33 or ord(char) == 127 for char in name) or not name.isprintable():
-        return "spaces or control characters"
     if name.startswith(("-", "/", ".")) or name.endswith(("/", ".")):
         return "begins or ends with a forbidden character"
     if any(part in name for part in ("..", "//", "@{", "/.", "\\")) or any(char in name for char in "~^:?*["):

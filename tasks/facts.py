@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db.models import Q
 
-from tasks.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch
+from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
+from tasks.gates import edited_issues, withheld_reason
 from tasks.lifecycle import (
     IN_PROGRESS,
     LIVE_STATES,
@@ -41,6 +42,16 @@ def branch_of(issue: Issue, default_branch: str) -> BranchPlan | BranchRefused:
     return plan_branch(issue.body, issue.number, default_branch or "main")
 
 
+def pull_facts(pull: PullRequest) -> PullFacts:
+    """A branch's name goes to agents and their shells, whoever gave it: the rules for issues hold here, too."""
+    problem = ""
+    if found := name_problem(pull.head_ref):
+        problem = f"branch name refused: {found}"
+    elif found := name_problem(pull.base_ref):
+        problem = f"base branch refused: {found}"
+    return PullFacts(pull.number, pull.is_open, pull.fingerprint, problem)
+
+
 def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterable[Subject]:
     """Every open issue and every pending fix task, or those of the given numbers."""
     issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
@@ -56,10 +67,14 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     fixes_by_pull = {fix.pull_number: fix for fix in fixes}
     found = list(issues)
     pulls = open_pulls(repository, wants_pulls(found), fixes_by_pull.keys())
+    edited = edited_issues(found)
     by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
     for issue in found:
         if issue.number not in fixes_by_pull:
-            yield issue_subject(repository, issue, by_issue.get(issue.number), at_work.get(issue.number))
+            withheld = withheld_reason(issue, edited)
+            yield issue_subject(
+                repository, issue, by_issue.get(issue.number), at_work.get(issue.number), withheld
+            )
     yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
 
 
@@ -75,7 +90,8 @@ def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subj
         return None
     pulls = open_pulls(repository, wants_pulls([issue]), ())
     linked = [pull for pull in pulls.values() if number in pull.closes]
-    return issue_subject(repository, issue, linked[-1] if linked else None, None)
+    withheld = withheld_reason(issue, edited_issues([issue]))
+    return issue_subject(repository, issue, linked[-1] if linked else None, None, withheld)
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:
@@ -106,7 +122,7 @@ def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
 
 
 def issue_subject(
-    repository: Repository, issue: Issue, pull: PullRequest | None, taken_by: str | None
+    repository: Repository, issue: Issue, pull: PullRequest | None, taken_by: str | None, withheld: str
 ) -> Subject:
     """``taken_by``: the agent that has it, empty while that is being arranged, None if nobody has it."""
     plan = branch_of(issue, repository.default_branch)
@@ -117,9 +133,10 @@ def issue_subject(
         labels=tuple(labels_at_work(issue.labels, taken_by) if taken_by else issue.labels),
         updated_at=issue.updated_at,
         is_taken=taken_by is not None,
+        withheld=withheld,
         has_deliverables=has_deliverables(issue.body),
         branch_problem=problem,
-        pull=PullFacts(pull.number, pull.is_open, pull.fingerprint) if pull else None,
+        pull=pull_facts(pull) if pull else None,
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,
     )
@@ -152,7 +169,7 @@ def fix_subjects(
             updated_at=pull.updated_at,
             is_fix=True,
             is_taken=number in at_work,
-            pull=PullFacts(pull.number, pull.is_open, pull.fingerprint),
+            pull=pull_facts(pull),
         )
         yield Subject(facts, issue, pull, fix)
 

@@ -22,6 +22,7 @@ def read_issue(repository: Repository, raw: Json) -> Issue:
         repository=repository,
         **common_values(raw),
         author=str(user.get("login") or "")[:100] if isinstance(user, dict) else "",
+        author_association=str(raw.get("author_association") or "")[:30],
         raw=raw,
     )
     issue.priority = priority_of(issue.labels)
@@ -47,15 +48,13 @@ def read_pull_as_issue(repository: Repository, raw: Json) -> PullRequest:
 
 
 def common_values(raw: Json) -> dict[str, Any]:
-    number, body = raw.get("number"), raw.get("body")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_NUMBER:
-        refuse("number")
+    body = raw.get("body")
     if body is not None and not isinstance(body, str):
         refuse("body")
     if raw.get("state") not in ("open", "closed"):
         refuse("state")
     return {
-        "number": number,
+        "number": read_number(raw),
         "title": text(raw, "title"),
         "body": body or "",
         "is_open": raw["state"] == "open",
@@ -64,6 +63,14 @@ def common_values(raw: Json) -> dict[str, Any]:
         "opened_at": time(raw, "created_at"),
         "updated_at": time(raw, "updated_at"),
     }
+
+
+def read_number(raw: Json) -> int:
+    """A number that the column holds. Raises BadAnswer."""
+    number = raw.get("number")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_NUMBER:
+        refuse("number")
+    return number
 
 
 def side(raw: Json, name: str) -> Json:
@@ -85,7 +92,8 @@ def time(raw: Json, name: str) -> datetime:
         value = parse_datetime(text(raw, name))
     except ValueError:
         value = None
-    if value is None or value.tzinfo is None:
+    # Near the ends of the calendar a time has no equal in UTC, and the database wants that.
+    if value is None or value.tzinfo is None or not 1970 <= value.year < 9999:
         refuse(name)
     return value
 

@@ -25,6 +25,7 @@ from broker_project.lib.locks import LockHeld, held_lock, new_owner
 from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import keyspace, redis_client
 from tasks.facts import Subject, labels_at_work, relabelled, subjects
+from tasks.gates import index_mark
 from tasks.lifecycle import (
     IN_PROGRESS,
     NEEDS_REVIEW,
@@ -307,7 +308,7 @@ def rebuild(repository: Repository, now: datetime) -> int:
     write_open_issues(repository)
     restore_state(repository, now)
     count = refresh_issues(repository, numbers | stale, now, is_forced=True)
-    client.set(keys.key(k.INDEX_READY), repository.full_name)
+    client.set(keys.key(k.INDEX_READY), index_mark(repository.full_name))
     return count
 
 
@@ -315,12 +316,12 @@ def rebuild_if_needed(repository: Repository, now: datetime) -> bool:
     """Rebuild if Redis does not have this repository's index, or another's. One process does it at a time."""
     keys = keys_of(repository)
     client = redis_client()
-    ready = keys.key(k.INDEX_READY)
-    if client.get(ready) == repository.full_name:
+    ready, mark = keys.key(k.INDEX_READY), index_mark(repository.full_name)
+    if client.get(ready) == mark:
         return False
     try:
         with held_lock(client, keys.key(k.LOCK_PROCESS, name="index"), new_owner("index"), 30):
-            if client.get(ready) != repository.full_name:
+            if client.get(ready) != mark:
                 log.info("building the offer index", repository=repository.full_name)
                 rebuild(repository, now)
     except LockHeld:

@@ -67,6 +67,11 @@ def parked(rows: QuerySet[Issue]) -> QuerySet[Issue]:
     return rows.filter(is_open=True, labels__icontains=f'"{PARKED}"')
 
 
+def edited(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    """What the approval gate keeps back. None while it is off: nothing is noted then."""
+    return rows.filter(is_open=True, edit__isnull=False) if settings.BROKER.approval_gate else rows.none()
+
+
 def in_review(rows: QuerySet[Issue]) -> QuerySet[Issue]:
     return rows.filter(is_open=True, review_detected_at__isnull=False)
 

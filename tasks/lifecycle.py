@@ -73,6 +73,7 @@ class PullFacts:
     number: int
     is_open: bool
     fingerprint: str
+    branch_problem: str = ""  # of its branches, which whoever opened it has named
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class IssueFacts:
     updated_at: datetime
     is_fix: bool = False
     is_taken: bool = False  # a live assignment exists, whatever the labels say
+    withheld: str = ""  # why one of the optional gates keeps it back
     has_deliverables: bool = True
     branch_problem: str = ""  # a name that git or safety forbids, or what GitHub refused
     pull: PullFacts | None = None  # the linked pull request
@@ -148,8 +150,10 @@ def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: time
     if task_type is TaskType.DEVELOPMENT:
         if facts.priority is None:
             return refuse("no priority label")
-        if facts.branch_problem:
+        if facts.branch_problem and not facts.withheld:
             return refuse(facts.branch_problem)
+    if facts.withheld:
+        return refuse(facts.withheld)
     if task_type is not TaskType.FIX and not facts.has_deliverables:
         return refuse("no section 成果物")
     due_at = None
@@ -161,6 +165,8 @@ def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: time
         if facts.review_detected_at is None:
             return refuse("the wish for a review was not seen yet")
         due_at = facts.review_detected_at + review_delay
+    if task_type is not TaskType.DEVELOPMENT and facts.pull is not None and facts.pull.branch_problem:
+        return refuse(facts.pull.branch_problem)
     return Offer(facts.number, task_type, roles, facts.priority, facts.updated_at, due_at)
 
 

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from broker_project.lib.hidden_text import made_visible
 from broker_project.models import StatusEvent
 from tasks.lifecycle import LIVE_STATES, AssignmentState, TaskType
 
@@ -63,6 +64,7 @@ class Issue(models.Model):
     labels = models.JSONField(_("labels"), default=list)
     html_url = models.TextField(_("address"), blank=True)
     author = models.CharField(_("author"), max_length=100, blank=True)
+    author_association = models.CharField(_("author's part"), max_length=30, blank=True)  # GitHub's word
     opened_at = models.DateTimeField(_("opened"))
     updated_at = models.DateTimeField(_("updated"))
     raw = models.JSONField(default=dict)  # GitHub's own JSON
@@ -84,7 +86,23 @@ class Issue(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.title[:80]}"
+        return f"#{self.number} {made_visible(self.title)[:80]}"
+
+
+class EditedIssue(models.Model):
+    """An issue whose words were changed after its approval: the words as approved. It goes with the approval."""
+
+    issue = models.OneToOneField(Issue, on_delete=models.CASCADE, primary_key=True, related_name="edit")
+    title = models.TextField(_("title"))
+    body = models.TextField(_("body"), blank=True)
+    edited_at = models.DateTimeField(_("edited"))
+
+    class Meta:
+        verbose_name = _("edited issue")
+        verbose_name_plural = _("edited issues")
+
+    def __str__(self) -> str:
+        return f"{self.issue_id}"
 
 
 class PullRequest(models.Model):
@@ -111,7 +129,7 @@ class PullRequest(models.Model):
         constraints = [models.UniqueConstraint(fields=["repository", "number"], name="uniq_pull_number")]
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.title[:80]}"
+        return f"#{self.number} {made_visible(self.title)[:80]}"
 
     @property
     def fingerprint(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -82,6 +83,16 @@ class HeartbeatAnswer(BaseModel):
 class Complete(Incoming):
     result: Any = Field(default=None, description="Anything worth keeping; secrets are hidden.")
     pull_request_number: Annotated[StrictInt, Field(ge=1, le=2_000_000_000)] | None = None
+
+    @field_validator("result")
+    @classmethod
+    def _storable(cls, value: Any) -> Any:
+        """1e999 is JSON and reads as infinity, which no database takes as JSON again."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise ValueError("numbers must be finite") from None
+        return value
 
 
 class Fail(Incoming):

@@ -15,7 +15,17 @@ from tasks import issue_states
 from tasks.facts import subjects
 from tasks.index import review_delay
 from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
-from tasks.models import Agent, Assignment, Event, FixTask, Issue, PromptTemplate, PullRequest, Repository
+from tasks.models import (
+    Agent,
+    Assignment,
+    EditedIssue,
+    Event,
+    FixTask,
+    Issue,
+    PromptTemplate,
+    PullRequest,
+    Repository,
+)
 
 HISTORY = 100
 
@@ -118,6 +128,7 @@ def issue_counts() -> dict[str, int]:
             "at_work": Assignment.objects.filter(state__in=LIVE_STATES).count(),
             "in_review": issue_states.in_review(rows).count(),
             "parked": issue_states.parked(rows).count(),
+            "edited": issue_states.edited(rows).count(),
         }
 
     return remembered("issues", count)
@@ -132,6 +143,11 @@ def linked_pulls(issue: Issue) -> list[PullRequest]:
     # Digits inside other numbers match, too; the few that do are looked at here.
     rows = PullRequest.objects.filter(repository_id=issue.repository_id, closes__icontains=str(issue.number))
     return [pull for pull in rows.order_by("-number")[:HISTORY] if issue.number in pull.closes]
+
+
+def waiting_edit(issue: Issue) -> EditedIssue | None:
+    """The words as approved, if others stand there now and wait for a look."""
+    return EditedIssue.objects.filter(issue=issue).first()
 
 
 def attempts(repository_id: int, number: int) -> list[Assignment]:

@@ -19,6 +19,7 @@ from broker_project.lib import keyspace as k
 from broker_project.lib.dynamic_config import CLAUDE_TIMEOUT, value_of
 from broker_project.lib.keyspace import ISSUE_STATUS_EVENTS, Keyspace
 from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
 from broker_project.lib.stores import redis_client
 from tasks.index import keys_of
 from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
@@ -340,7 +341,7 @@ def heartbeat_arguments(
         now.timestamp(),
         lease_seconds(),
         keys.ttl_seconds(k.AGENT_CURRENT_TASK),
-        progress,
+        redact(progress) if progress else "",
         # The row decides who is lost, so it hears of a heartbeat well within a lease, however short that is.
         min(HEARTBEAT_SAVE_SECONDS, lease_seconds() // 3),
     ]

@@ -28,6 +28,12 @@ ADVICE: dict[str, Promise] = {
     gettext_noop("the wish for a review was not seen yet"): gettext_lazy(
         "Nothing to do: the next poll sees it."
     ),
+    gettext_noop("its author may not write to the repository"): gettext_lazy(
+        "Have somebody who may write open an issue of their own, or set BROKER_AUTHOR_GATE to anyone."
+    ),
+    gettext_noop("edited after its approval; the difference waits for a look"): gettext_lazy(
+        "Look at the difference and approve it, or put the old text back on GitHub."
+    ),
     gettext_noop("on offer"): gettext_lazy("The next agent that asks and fits gets it."),
     gettext_noop("closed"): gettext_lazy("Open it again on GitHub if there is more to do."),
     gettext_noop("its repository is switched off"): gettext_lazy("Enable the repository."),
@@ -102,6 +108,9 @@ EVENT_KINDS = (
     gettext_noop("fix wanted"),
     gettext_noop("refused"),
     gettext_noop("labels given up"),
+    gettext_noop("edited"),
+    gettext_noop("edit taken back"),
+    gettext_noop("approved"),
     gettext_noop("pull request opened"),
     gettext_noop("pull request reopened"),
 )

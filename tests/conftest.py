@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import redis
 from django.conf import settings
@@ -13,6 +14,12 @@ from broker_project.lib import dynamic_config
 from broker_project.lib.stores import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.databases import is_postgres
+
+# ``ci`` looks at the same few examples every time; ``long`` (``make fuzz``) at thousands of new ones. No deadline: the
+# machine may be busy, and what must be quick is measured elsewhere.
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None, database=None)
+hypothesis.settings.register_profile("long", max_examples=3000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture

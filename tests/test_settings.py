@@ -55,6 +55,8 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("BROKER_AGENT_AUTH", "closed", {}),
     ("BROKER_AGENTS_FILE", "no-such-file.yml", {}),
     ("BROKER_PRIORITY_GATE", "shut", {}),
+    ("BROKER_AUTHOR_GATE", "friends", {}),
+    ("BROKER_APPROVAL_GATE", "perhaps", {}),
     ("BROKER_POLL_SECONDS", "0", {}),
     ("BROKER_POLL_SECONDS", "5 minutes", {}),
     ("BROKER_LONG_POLL_SECONDS", "601", {}),

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from broker_project.lib.hidden_text import made_visible
 from broker_project.lib.redaction import redact_value
 
 PART_VARIABLE = "BROKER_PART"  # web, cluster, sandbox, mirin …: set by the supervisor
@@ -30,11 +31,11 @@ def name_part(logger: object, method: str, event: structlog.typing.EventDict) ->
 
 class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
     """Redacts the finished line too: tracebacks and third-party messages pass through here and nowhere
-    else.
+    else. Escapes and overrides in what others wrote are shown, so that no terminal obeys them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return str(redact_value(super().format(record)))
+        return made_visible(str(redact_value(super().format(record))))
 
 
 def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
@@ -61,7 +62,10 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+        # Not the prettier one that structlog takes where it finds rich: that prints the values of variables.
+        else structlog.dev.ConsoleRenderer(
+            colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
     )
     finish: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
@@ -102,7 +106,7 @@ def redact_uncaught() -> None:
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
             text = "".join(traceback.format_exception(kind, error, trace))
-            sys.stderr.write(str(redact_value(text)))
+            sys.stderr.write(made_visible(str(redact_value(text))))
 
     def show_in_thread(given: threading.ExceptHookArgs) -> None:
         if given.exc_value is not None and given.exc_type is not SystemExit:

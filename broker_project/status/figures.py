@@ -154,6 +154,12 @@ def needs(
         (_("repositories that cannot be read"), repositories, "/admin/tasks/repository/", "bad"),
         (_("issues parked"), aside["tasks"], "/admin/tasks/issue/?state=parked", "warn"),
         (
+            _("issues edited after their approval"),
+            task_selectors.issue_counts()["edited"],
+            "/admin/tasks/issue/?state=edited",
+            "warn",
+        ),
+        (
             _("items given up"),
             aside["feeds"],
             "/admin/feeds/item/?status__exact=3&reason__exact=6",

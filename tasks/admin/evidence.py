@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.admin_base import EvidenceAdmin
 from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
+from broker_project.lib.hidden_text import made_visible
 from tasks import selectors
 from tasks.admin.shown import issue_link, label_chips, outside_link, short
 from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
@@ -29,8 +30,16 @@ class PullRequestAdmin(EvidenceAdmin[PullRequest]):
     search_help_text = _("Number, title or branch")
     ordering = ["-pk"]
     sortable_by = ["updated_at"]
-    exclude = ["labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
-    readonly_fields = ["address", "shown_labels", "closed_issues"]
+    exclude = ["title", "body", "labels", "html_url", "closes", "comments_digest", "comments_seen_at"]
+    readonly_fields = ["shown_title", "address", "shown_labels", "closed_issues", "shown_body"]
+
+    @admin.display(description=_("title"))
+    def shown_title(self, pull: PullRequest) -> str:
+        return made_visible(pull.title)
+
+    @admin.display(description=_("body"))
+    def shown_body(self, pull: PullRequest) -> str:
+        return made_visible(pull.body)
 
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
         counts = selectors.pull_counts()
@@ -69,7 +78,7 @@ class FixTaskAdmin(EvidenceAdmin[FixTask]):
 
     @admin.display(description=_("review comments"))
     def shown_comments(self, fix: FixTask) -> str:
-        return "\n".join(f"- {comment}" for comment in fix.comments)
+        return made_visible("\n".join(f"- {comment}" for comment in fix.comments))
 
     @admin.display(description=_("pull request"))
     def pull_request(self, fix: FixTask) -> SafeString:

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.contrib import admin
+from django.conf import settings
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action, record_action
 from broker_project.admin_lists import DateRangeFilter, Tab
+from broker_project.lib.hidden_text import hidden_count
 from tasks import issue_states, selectors
-from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short
+from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short, who
+from tasks.differences import difference
+from tasks.gates import EDITED
 from tasks.lifecycle import LIVE_STATES, PARKED
 from tasks.models import Issue
-from tasks.services import operating
+from tasks.services import approvals, operating
 from tasks.words import advice_for, reason_in_words
+
+CHANGE_PAGE = "admin:tasks_issue_change"
 
 STATES: dict[str, tuple[Any, Callable[[QuerySet[Issue]], QuerySet[Issue]]]] = {
     "open": (_("open"), lambda rows: rows.filter(is_open=True)),
@@ -30,6 +38,7 @@ STATES: dict[str, tuple[Any, Callable[[QuerySet[Issue]], QuerySet[Issue]]]] = {
     "at_work": (_("at work"), issue_states.at_work),
     "in_review": (_("in review"), issue_states.in_review),
     "parked": (_("parked"), issue_states.parked),
+    "edited": (_("edited"), issue_states.edited),
     "closed": (_("closed"), lambda rows: rows.filter(is_open=False)),
 }
 
@@ -109,7 +118,46 @@ class IssueAdmin(EvidenceAdmin[Issue]):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.by_number)
         own = path("in/<int:repository_id>/<int:number>/", view, name="tasks_issue_by_number")
-        return [own, *super().get_urls()]
+        seen = self.admin_site.admin_view(self.difference)
+        difference = path("<int:issue_id>/difference/", seen, name="tasks_issue_difference")
+        return [own, difference, *super().get_urls()]
+
+    def difference(self, request: HttpRequest, issue_id: int) -> HttpResponse:
+        """What changed since the approval, and the button that lets just this text through."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        issue = get_object_or_404(Issue.objects.select_related("repository").defer("raw"), pk=issue_id)
+        if request.method == "POST":
+            return self.approve(request, issue)
+        edit = selectors.waiting_edit(issue)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Edited after its approval"),
+            "opts": self.opts,
+            "issue": issue,
+            "edit": edit,
+            "hidden": hidden_count(issue.title) + hidden_count(issue.body),
+            "title_lines": difference(edit.title, issue.title) if edit else [],
+            "body_lines": difference(edit.body, issue.body) if edit else [],
+            "digest": approvals.digest_of(issue),
+            "may_approve": self.has_operate_permission(request),
+        }
+        return TemplateResponse(request, "admin/tasks/issue/difference.html", context)
+
+    def approve(self, request: HttpRequest, issue: Issue) -> HttpResponse:
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        refusal = approvals.approve_edit(
+            issue.pk, request.POST.get("digest", ""), who=who(request), now=timezone.now()
+        )
+        if refusal:
+            text = gettext("Nothing was approved (%(why)s).") % {"why": gettext(refusal)}
+            self.message_user(request, text, messages.WARNING)
+        else:
+            record_action(request, Issue, [issue], "approve")
+            self.message_user(request, gettext("The new text is approved."), messages.SUCCESS)
+        address = "admin:tasks_issue_difference" if refusal == approvals.CHANGED_AGAIN else CHANGE_PAGE
+        return HttpResponseRedirect(reverse(address, args=[issue.pk]))
 
     def by_number(self, request: HttpRequest, repository_id: int, number: int) -> HttpResponse:
         """A fix task's number is its pull request's; both kinds are found by it."""
@@ -117,13 +165,17 @@ class IssueAdmin(EvidenceAdmin[Issue]):
             raise PermissionDenied
         found = Issue.objects.filter(repository_id=repository_id, number=number).values_list("pk", flat=True)
         if pk := found.first():
-            return HttpResponseRedirect(reverse("admin:tasks_issue_change", args=[pk]))
+            return HttpResponseRedirect(reverse(CHANGE_PAGE, args=[pk]))
         pull = get_object_or_404(selectors.pulls_numbered(repository_id, number))
         return HttpResponseRedirect(reverse("admin:tasks_pullrequest_change", args=[pull.pk]))
 
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
         counts = selectors.issue_counts()
-        return [Tab(label, counts[name], (("state", name),)) for name, (label, _rows) in STATES.items()]
+        return [
+            Tab(label, counts[name], (("state", name),))
+            for name, (label, _rows) in STATES.items()
+            if name != "edited" or settings.BROKER.approval_gate
+        ]
 
     def prepare_rows(self, rows: list[Issue]) -> list[Issue]:
         found = issue_states.reasons(rows, timezone.now())
@@ -146,8 +198,10 @@ class IssueAdmin(EvidenceAdmin[Issue]):
             live = next((row for row in attempts if row.state in LIVE_STATES), None)
             context |= {
                 "issue": issue,
+                "hidden": hidden_count(issue.title) + hidden_count(issue.body),
                 "reason": reason_in_words(reason),
                 "advice": advice_for(reason),
+                "has_edit": reason == EDITED,
                 "is_on_offer": reason == issue_states.ON_OFFER,
                 "attempts": attempts,
                 "live": live,

@@ -19,23 +19,23 @@ from broker_project.admin_lists import DateRangeFilter, Tab
 from tasks import selectors
 from tasks.models import PromptTemplate
 from tasks.prompt_texts import DEFAULTS
-from tasks.prompts import PLACEHOLDERS, UnknownPlaceholder, check_template, comment_line, fence
+from tasks.prompts import PLACEHOLDERS, UnknownPlaceholder, check_template, comment_line, material
 
 SAMPLE = {
     "persona": "…",
     "role": "BACKENDCODER",
     "repository": "owner/name",
     "number": "123",
-    "title": fence("title", "CSV を書き出す / Export as CSV"),
-    "body": fence(
+    "title": material("title", "CSV を書き出す / Export as CSV"),
+    "body": material(
         "issue", "## 成果物\n- `/export.csv`\n\n- **作業ブランチ (Feature Branch):** feature/issue-123"
     ),
     "issue_url": "https://github.com/owner/name/issues/123",
     "branch": "feature/issue-123",
     "base_branch": "main",
     "pull_request_url": "https://github.com/owner/name/pull/124",
-    "comments": fence(
-        "review comments",
+    "comments": material(
+        "comments",
         comment_line({"user": {"login": "reviewer"}, "path": "export.py", "line": 12, "body": "Quote it."}),
     ),
 }

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from broker_project.admin_base import ActionReport, in_time
+from broker_project.lib.hidden_text import made_visible
 from tasks.models import Issue, Repository
 
 TITLE_CHARACTERS = 90
@@ -26,6 +27,8 @@ def who(request: HttpRequest) -> str:
 
 
 def short(text: str, characters: int = TITLE_CHARACTERS) -> str:
+    """A beginning that fits a column, with hidden characters shown."""
+    text = made_visible(text)
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 

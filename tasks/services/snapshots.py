@@ -19,11 +19,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from tasks.branches import BranchRefused, has_deliverables, plan_branch
+from tasks.gates import FOREIGN_AUTHOR, is_author_refused
 from tasks.github_answers import Json
 from tasks.github_rows import read_issue, read_pull, read_pull_as_issue, set_labels
 from tasks.label_marks import labels_changed_since
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.services.approvals import note_edits
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels
 from tasks.state import show_cancelled, show_statuses
@@ -38,6 +40,7 @@ ISSUE_FIELDS = (
     "labels",
     "html_url",
     "author",
+    "author_association",
     "opened_at",
     "updated_at",
     "raw",
@@ -181,6 +184,8 @@ def _apply_issue_rows(
     upsert(Issue, written, ISSUE_FIELDS)
     if unparked:
         Issue.objects.filter(repository=repository, number__in=unparked).update(lost_attempts=0)
+    pairs = [(rows[new.number], new) for new in written if new.number in rows]
+    changes.events += note_edits(repository, pairs, seen.now, seen.who)
     cancel_assignments(
         repository,
         [new.number for new in written if not new.is_open and rows[new.number].is_open],
@@ -364,6 +369,8 @@ def _note_issue(changes: Changes, repository: Repository, row: Issue | None, new
 def body_problem(issue: Issue, repository: Repository) -> str:
     """Why the body alone keeps an issue that has its labels from being handed out; empty if it does not."""
     is_meant = issue.is_open and issue.priority is not None and set(issue.labels) & settings.BROKER.role_names
+    if is_meant and is_author_refused(issue):
+        return FOREIGN_AUTHOR
     if not is_meant or NEEDS_REVIEW in issue.labels:
         return ""
     if not has_deliverables(issue.body):

@@ -14,7 +14,7 @@ from broker_project.lib.errors import OutsideError, SwitchedOff
 from broker_project.lib.logs import get_logger
 from tasks.client import client_for
 from tasks.github_answers import Json, as_object
-from tasks.github_rows import read_pull
+from tasks.github_rows import read_number, read_pull
 from tasks.index import refresh_issues
 from tasks.lifecycle import NEEDS_REVIEW
 from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
@@ -85,10 +85,7 @@ def find_repository(payload: Json) -> Repository | None:
 def on_issue(repository: Repository, payload: Json, now: datetime) -> set[int]:
     issue = as_object(payload.get("issue"))
     if payload.get("action") in ("deleted", "transferred") and "comment" not in payload:
-        number = issue.get("number")
-        return (
-            close_vanished(repository, number, now, who=sender(payload)) if isinstance(number, int) else set()
-        )
+        return close_vanished(repository, read_number(issue), now, who=sender(payload))
     return apply_issues(repository, [issue], seen(payload, now)).numbers
 
 
