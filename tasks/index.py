@@ -56,6 +56,7 @@ CLAIM_MEMORY_SECONDS = 60
 # The order inside a bucket as one number: fix first (1 bit), seconds since 2008 (30), issue number (15).
 EPOCH_2008 = 1_199_145_600
 NUMBER_BITS, SECOND_BITS = 15, 30
+BUCKET, LAST_BUCKET = 1 << 46, 127  # the priority stands above the order; what is worse shares the last one
 
 
 def order_score(offer: Offer) -> int:
@@ -335,11 +336,15 @@ def publish_wake(new_offers: list[list[str]]) -> None:
 
 
 def wake_for_bucket(repository: Repository) -> None:
-    """The best bucket changed: whatever is in it now may be news to anybody."""
+    """The best bucket changed: what is in it now may be news to anybody. Nothing else can be handed out."""
     client, keys = redis_client(), keys_of(repository)
+    low, high = "-inf", "+inf"
+    if settings.BROKER.priority_gate == "open":
+        best = min(map(int, client.hkeys(keys.key(k.INDEX_OPEN))), default=0)
+        low, high = str(min(best, LAST_BUCKET) * BUCKET), f"({(min(best, LAST_BUCKET) + 1) * BUCKET}"
     pipe = client.pipeline(transaction=False)
     for queue in QUEUES:
-        pipe.zcard(keys.key(k.QUEUE, priority=queue))
+        pipe.zcount(keys.key(k.QUEUE, priority=queue), low, high)
     count = min(sum(pipe.execute()), 5000)
     if count:
         client.publish(keyspace().key(k.CHANNEL_WAKE), json.dumps({"any": count}))

@@ -28,7 +28,7 @@ from broker_project.lib.dynamic_config import apply_debug_flag
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import async_redis_client, keyspace
-from tasks.index import ANY_ROLE, CLAIM, keys_of
+from tasks.index import ANY_ROLE, BUCKET, CLAIM, LAST_BUCKET, keys_of
 from tasks.models import Agent, Repository
 from tasks.repositories import enabled_repositories, kept_repositories
 
@@ -39,7 +39,6 @@ WORKERS = 16  # what may block: the database and GitHub
 REDIS_CONNECTIONS = 32  # a process; more requests at once take turns
 LOOK_SECONDS = (2.0, 4.0)  # between two looks of a process, at random
 SEEN_SECONDS = 30.0
-BUCKET = 1 << 46  # see tasks/index.py: the priority stands above the order
 
 
 class Woken(StrEnum):
@@ -252,7 +251,7 @@ def claimable(looks: Sequence[Sequence[Any]], roles: Sequence[str]) -> dict[str,
         floats = sum(look[4 + 2 * position] for look in looks)
         buckets = [int(score // BUCKET) for score in heads]
         best = best_open if settings.BROKER.priority_gate == "open" else min(buckets, default=None)
-        number = floats + sum(1 for bucket in buckets if best is not None and bucket == min(best, 127))
+        number = floats + sum(1 for bucket in buckets if best is not None and bucket == min(best, LAST_BUCKET))
         if number:
             found[role] = number
     return found

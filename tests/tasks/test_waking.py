@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
 
+from broker_project.lib import keyspace as k
 from tasks.waiting import Hub, Waiter, Woken
+from tests.tasks.world import World
 
 BACK, FRONT = ("BACKENDCODER",), ("FRONTENDCODER",)
 BOTH = ("BACKENDCODER", "FRONTENDCODER")
@@ -63,3 +66,21 @@ def test_who_has_gone_is_passed_over() -> None:
             await hub.stop()
 
     assert asyncio.run(scene()) == [False, True]
+
+
+@pytest.mark.django_db
+def test_a_better_priority_rings_for_what_is_in_it_alone(world: World) -> None:
+    for _ in range(5):
+        world.open_issue("P2", "BACKENDCODER")
+    world.sync()
+    with world.store.pubsub() as heard:
+        heard.subscribe(world.key(k.CHANNEL_WAKE))
+        world.open_issue("P1", "BACKENDCODER")
+        world.open_issue("P1", "FRONTENDCODER")
+        world.sync()
+        messages = [
+            json.loads(message["data"])
+            for message in iter(lambda: heard.get_message(timeout=1), None)
+            if message["type"] == "message"
+        ]
+    assert messages == [{"any": 2}]
