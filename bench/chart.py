@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from bench.figures import Bar, shown
+from bench.figures import Bar
 
 ROW, TOP, LEFT, PLOT, WIDTH = 26, 64, 470, 420, 1120
 LIMIT_AT = 0.5  # of the plot: where each limit stands
@@ -54,7 +54,7 @@ def subtitle(conditions: dict[str, Any]) -> str:
 def draw_bar(bar: Bar, y: int) -> list[str]:
     colour = NONE if bar.figure is None else GOOD if bar.is_met else BAD
     length = PLOT * extent(bar)
-    text = f"{shown(bar.figure)}{bar.unit and ' ' + bar.unit} ({bar.rule}) {bar.verdict}"
+    text = f"{bar.shown_figure}{bar.unit and ' ' + bar.unit} ({bar.rule}) {bar.verdict}"
     return [
         f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end">{escape(bar.name)}</text>',
         f'<rect x="{LEFT}" y="{y + 3}" width="{length:.1f}" height="{ROW - 9}" fill="{colour}"/>',

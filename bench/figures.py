@@ -109,6 +109,13 @@ class Bar:
         return "met" if self.is_met else "NOT MET"
 
     @property
+    def shown_figure(self) -> str:
+        """With more digits where it would look like its limit and is not."""
+        text = shown(self.figure)
+        is_same = self.figure is None or self.figure == self.limit or text != shown(self.limit)
+        return text if is_same else f"{self.figure:.4g}"
+
+    @property
     def rule(self) -> str:
         return f"{'≥' if self.is_at_least else '≤'} {shown(self.limit)}{self.unit and ' ' + self.unit}"
 

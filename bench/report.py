@@ -67,7 +67,7 @@ def tables_of(conditions: dict[str, Any], results: Sequence[Result]) -> str:
     if figures:
         parts.append(table(("counts and sizes", "value", "", "note"), figures, frozenset({1})))
     bars = [
-        [bar.verdict, bar.name, shown(bar.figure), bar.rule, bar.note]
+        [bar.verdict, bar.name, bar.shown_figure, bar.rule, bar.note]
         for result in results
         for bar in result.bars
     ]

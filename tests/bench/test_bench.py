@@ -127,6 +127,13 @@ def test_figures_have_the_digits_that_mean_something(value: float | None, text: 
     assert shown(value) == text
 
 
+@pytest.mark.parametrize(
+    ("figure", "text"), [(0.5, "0.50"), (0.497, "0.497"), (0.4999, "0.4999"), (0.45, "0.45"), (None, "-")]
+)
+def test_a_figure_just_short_of_its_limit_does_not_look_like_it(figure: float | None, text: str) -> None:
+    assert Bar("rate", figure, 0.5, is_at_least=True).shown_figure == text
+
+
 def test_every_round_begins_with_another_contender() -> None:
     assert "".join(name for _, name in in_turn(3, ["a", "b", "c"])) == "abccbaabc"
 
