@@ -42,7 +42,7 @@ class Site:
         }
         self.vars = [first, folder / "second"]
         self.vars[1].mkdir()
-        self.servers = [world.start(var, **self.settings) for var in self.vars]
+        self.servers = [world.start(var, 1, **self.settings) for var in self.vars]
 
     @classmethod
     @contextmanager

@@ -150,7 +150,7 @@ class BrokerServer:
 
     def another(self, **settings: str) -> BrokerServer:
         """A second server process on the same database, Redis and sandbox."""
-        return self.world.start(self.var, **settings)
+        return self.world.start(self.var, 1, **settings)
 
     def worker_processes(self) -> list[psutil.Process]:
         """With several workers, their processes: the children that listen."""
