@@ -15,6 +15,7 @@ import httpx
 LONG_POLL_SECONDS = 30
 PAUSE_SECONDS = 0.2
 HEARTBEAT_EVERY = 5  # tasks
+TRIES = 20
 
 
 @dataclass
@@ -42,12 +43,17 @@ class Fleet:
         timeout = httpx.Timeout(LONG_POLL_SECONDS + 90)
         async with httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False, verify=False) as client:
             tasks = [asyncio.create_task(self.live(client, number)) for number in range(self.agents)]
+            for task in tasks:
+                task.add_done_callback(lambda _: self.done.set())  # an agent that gives up ends the run
             try:
                 await asyncio.wait_for(self.done.wait(), limit_seconds)
             finally:
                 for task in tasks:
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
 
     async def live(self, client: httpx.AsyncClient, number: int) -> None:
         name = f"agent-{number}"
@@ -80,6 +86,18 @@ class Fleet:
         self.numbers[task["issue_id"]] += 1
 
     async def post(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
-        answer = await client.post(url, json=body)
-        self.statuses[f"{url.rpartition('/')[2]} {answer.status_code}"] += 1
-        return answer
+        """The same again while no answer comes: a server closes idle connections, perhaps under our request.
+
+        A repeated request is the same request: by its id, or since an ending may be told twice.
+        """
+        what = url.rpartition("/")[2]
+        for _ in range(TRIES):
+            try:
+                answer = await client.post(url, json=body)
+            except httpx.TransportError as error:
+                self.statuses[f"{what} {type(error).__name__}"] += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            self.statuses[f"{what} {answer.status_code}"] += 1
+            return answer
+        raise AssertionError(f"no answer to {what}: {dict(self.statuses)}")
