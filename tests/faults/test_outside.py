@@ -23,7 +23,6 @@ SHORT = {
     ("assignment", "answer-lost"),
     ("completion-complete", "refused"),
     ("post", "answer-lost"),
-    ("post", "stalled"),
     ("csv-write", "answer-lost"),
     ("feed-fetch", "status-429"),
 }

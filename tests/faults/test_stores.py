@@ -72,7 +72,6 @@ SHORT = {
     ("assignment", "flushed"),
     ("completion-complete", "read-only"),
     ("heartbeat", "out-of-memory"),
-    ("post", "restarted"),
 }
 REDIS_CASES = [
     pytest.param(
