@@ -84,7 +84,7 @@ def insert(model: type[Model], rows: Iterable[Values]) -> None:
         if name in first and isinstance(field, DateTimeField | JSONField | DecimalField)
     }
     quote = connection.ops.quote_name
-    columns = ", ".join(quote(field.column) for field in fields.values())
+    columns = ", ".join(quote(str(field.column)) for field in fields.values())
     places = ", ".join(["%s"] * len(fields))
     # The names come from the models, the values go beside the statement.
     statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608

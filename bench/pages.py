@@ -130,7 +130,7 @@ def cost_of(client: Client, page: str) -> Cost:
     cold = []
     queries = 0
     for turn in range(COLD_SAMPLES):
-        cache.delete_pattern("*")
+        cache.delete_pattern("*")  # type: ignore[attr-defined]
         if turn == 0:
             with CaptureQueriesContext(connection) as caught:
                 cold.append(ask(client, page))
@@ -188,7 +188,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--assignments", type=int, default=100_000)
     parser.add_argument("--database", default="", help="an empty database; its tables are made and emptied")

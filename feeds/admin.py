@@ -61,11 +61,11 @@ class ItemStatus(admin.ChoicesFieldListFilter):
     SQLite prefers the index of the status and would visit every row of it. A sum is in no index.
     """
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = self.used_parameters.get(self.lookup_kwarg)
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Item]) -> QuerySet[Item] | None:
+        chosen = request.GET.getlist(self.lookup_kwarg)
         if not chosen or not ItemAdmin.looks_slowly(request):
             return super().queryset(request, queryset)
-        wanted = [value for value in map(str, Status.values) if value in chosen]
+        wanted = [value for value in Status.values if str(value) in chosen]
         return queryset.alias(status_sum=F("status") + 0).filter(status_sum__in=wanted)
 
 
@@ -179,7 +179,7 @@ class ItemAdmin(EvidenceAdmin[Item]):
             self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:feeds_item_change", args=[item.pk]))
 
-    def get_ordering(self, request: HttpRequest) -> list[str]:
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
         # An index has each status in the order of publication; by number it would be sorted anew.
         is_indexed = any(request.GET.get(name) for name in self.by_publication)
         return ["-published_at"] if is_indexed and not self.looks_slowly(request) else ["-pk"]
