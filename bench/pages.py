@@ -5,7 +5,8 @@
 A database of its own in a temporary folder (or an empty one that ``--database`` names), a Redis of its own, the
 pages through Django's test client as an admin sees them. The same pages are asked at a small size first, then the
 tables are filled up and they are asked again. A page holds if it asks no more queries than before and takes at most
-three times as long, by its quickest answers with warm caches. Exit status 1 if one does not.
+three times as long with warm caches (by processor time with SQLite, so that a busy machine does not decide). Exit
+status 1 if one does not.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ LIMIT = 3.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians, and the quickest answer with warm caches: what the page costs without the machine's other work."""
+    """Medians, and what the page costs without the machine's other work: the least of the warm answers.
+
+    That is processor time with SQLite, whose work is in our process, and the quickest answer otherwise.
+    """
 
     queries: int
     cold_ms: float
     warm_ms: float
-    best_ms: float
+    least_ms: float
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Row:
 
     @property
     def warm_ratio(self) -> float:
-        return self.large.best_ms / self.small.best_ms
+        return self.large.least_ms / self.small.least_ms
 
     @property
     def cold_ratio(self) -> float:
@@ -130,16 +134,21 @@ def cost_of(client: Client, page: str) -> Cost:
     cold = []
     queries = 0
     for turn in range(COLD_SAMPLES):
-        cache.clear()
+        cache.delete_pattern("*")  # type: ignore[attr-defined]
         if turn == 0:
             with CaptureQueriesContext(connection) as caught:
                 cold.append(ask(client, page))
             queries = len(caught)
         else:
             cold.append(ask(client, page))
-    warm = [ask(client, page) for _ in range(WARM_SAMPLES)]
+    warm, least = [], []
+    clock = time.process_time if connection.vendor == "sqlite" else time.perf_counter
+    for _ in range(WARM_SAMPLES):
+        started = clock()
+        warm.append(ask(client, page))
+        least.append((clock() - started) * 1000)
     return Cost(
-        queries, round(statistics.median(cold), 1), round(statistics.median(warm), 1), round(min(warm), 1)
+        queries, round(statistics.median(cold), 1), round(statistics.median(warm), 1), round(min(least), 1)
     )
 
 
@@ -174,15 +183,16 @@ def say(text: str) -> None:
 
 def table(rows: list[Row]) -> str:
     width = max(len(row.page) for row in rows)
-    lines = [
-        f"{'page':{width}}  {'queries':>9}  {'warm ms':>15}  {'ratio':>5}  {'cold ms':>15}  {'ratio':>5}  holds"
-    ]
+    head = f"{'page':{width}}  {'queries':>9}  {'warm ms':>15}  {'least ms':>13}  {'ratio':>5}"
+    lines = [f"{head}  {'cold ms':>15}  {'ratio':>5}  holds"]
     for row in rows:
         small, large = row.small, row.large
         lines.append(
             f"{row.page:{width}}  {small.queries:>3} → {large.queries:>3}  "
-            f"{small.warm_ms:>6.0f} → {large.warm_ms:>6.0f}  {row.warm_ratio:>5.1f}  "
-            f"{small.cold_ms:>6.0f} → {large.cold_ms:>6.0f}  {row.cold_ratio:>5.1f}  {'yes' if row.holds else 'NO'}"
+            f"{small.warm_ms:>6.0f} → {large.warm_ms:>6.0f}  "
+            f"{small.least_ms:>5.0f} → {large.least_ms:>5.0f}  {row.warm_ratio:>5.1f}  "
+            f"{small.cold_ms:>6.0f} → {large.cold_ms:>6.0f}  {row.cold_ratio:>5.1f}  "
+            f"{'yes' if row.holds else 'NO'}"
         )
     return "\n".join(lines)
 

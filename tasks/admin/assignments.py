@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -122,7 +121,7 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
 
     # Pages
 
-    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
         # An index has each state in the order of its heartbeats; by number it would be sorted anew.
         is_indexed = request.GET.get("state__exact") and not self.looks_slowly(request)
         return ["-last_heartbeat_at"] if is_indexed else ["-pk"]
