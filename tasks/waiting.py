@@ -251,7 +251,9 @@ def claimable(looks: Sequence[Sequence[Any]], roles: Sequence[str]) -> dict[str,
         floats = sum(look[4 + 2 * position] for look in looks)
         buckets = [int(score // BUCKET) for score in heads]
         best = best_open if settings.BROKER.priority_gate == "open" else min(buckets, default=None)
-        number = floats + sum(1 for bucket in buckets if best is not None and bucket == min(best, LAST_BUCKET))
+        number = floats + sum(
+            1 for bucket in buckets if best is not None and bucket == min(best, LAST_BUCKET)
+        )
         if number:
             found[role] = number
     return found
