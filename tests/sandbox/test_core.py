@@ -332,3 +332,16 @@ def test_the_link_of_an_issue_leads_to_a_page(sandbox):
     assert page.status_code == 200
     assert "a &lt;i&gt;page&lt;/i&gt;" in page.text
     assert httpx.get(issue["html_url"] + "999").status_code == 404
+
+
+def test_the_journal_remembers_as_much_as_is_asked_for(sandbox: SandboxHandle) -> None:
+    sandbox.keep_calls(3)
+    try:
+        for number in range(5):
+            sandbox.client.get(f"/github/repos/nobody/{number}")
+        assert [call["path"][-1] for call in sandbox.calls("github", limit=3)] == ["4", "3", "2"]
+        for size in (0, 1_000_001, "many", True):
+            with pytest.raises(httpx.HTTPStatusError):
+                sandbox.control("PATCH", "journal", {"size": size})
+    finally:
+        sandbox.keep_calls(1000)
