@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from redis.exceptions import RedisError
+
+from broker_project.lib import keyspace as k
+from broker_project.lib.locks import acquire_lock, new_owner, release_lock
+from broker_project.lib.logs import get_logger
+from broker_project.lib.stores import keyspace, redis_client
 from tasks.client import GitHubClient
 from tasks.facts import relabelled
 from tasks.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, NEEDS_REVIEW, priority_of
 from tasks.models import Assignment, Issue, PullRequest, Repository
+
+log = get_logger(__name__)
+
+PAYING_SECONDS = 90  # longer than the calls of one payment may take together
 
 
 def labels_owed(add: Iterable[str] = (), remove: Iterable[str] = (), comment: str = "") -> dict[str, Any]:
@@ -43,14 +54,44 @@ def store_labels(repository: Repository, number: int, labels: list[str], now: da
     )
 
 
-def pay_labels(client: GitHubClient, assignment: Assignment) -> None:
+def pay_labels(client: GitHubClient, assignment: Assignment) -> bool:
     """Carry out what an ended assignment owes. Raises the shared errors; what was done stays done.
 
     A label that a live assignment of the same issue needs is left on: the debt may be older than that one.
+    False if somebody else paid or is paying it: who ended the assignment and the poller must not both do so.
     """
-    owed = assignment.labels_due
+    if assignment.labels_due is None:
+        return False
+    with only_payer(assignment) as is_ours:
+        return is_ours and _pay(client, assignment)
+
+
+@contextmanager
+def only_payer(assignment: Assignment) -> Iterator[bool]:
+    """While Redis is away anybody may pay: labels that are put on twice cost requests and nothing else."""
+    key, owner = keyspace().key(k.LOCK_PROCESS, name=f"labels-{assignment.pk}"), new_owner("labels")
+    is_locked = False
+    try:
+        is_locked = acquire_lock(redis_client(), key, owner, PAYING_SECONDS)
+        is_ours = is_locked
+    except RedisError as error:
+        log.warning("labels are paid without a lock", issue=assignment.number, error=str(error))
+        is_ours = True
+    try:
+        yield is_ours
+    finally:
+        if is_locked:
+            try:
+                release_lock(redis_client(), key, owner)
+            except RedisError as error:  # it expires by itself
+                log.warning("lock not released", key=key, error=str(error))
+
+
+def _pay(client: GitHubClient, assignment: Assignment) -> bool:
+    owed = Assignment.objects.filter(pk=assignment.pk).values_list("labels_due", flat=True).first()
     if owed is None:
-        return
+        assignment.labels_due = None
+        return False
     live = Assignment.objects.filter(
         repository_id=assignment.repository_id, number=assignment.number, state__in=LIVE_STATES
     ).exclude(pk=assignment.pk)
@@ -66,3 +107,4 @@ def pay_labels(client: GitHubClient, assignment: Assignment) -> None:
     mark_labels_changed(assignment.repository_id, assignment.number)
     Assignment.objects.filter(pk=assignment.pk, labels_due=owed).update(labels_due=None)
     assignment.labels_due = None
+    return True

@@ -346,13 +346,13 @@ def settle_labels(repository: Repository, limit: int) -> int:
     paid = 0
     for assignment in debts.select_related("agent", "repository").order_by("id")[:limit]:
         try:
-            pay_labels(client_for(repository), assignment)
+            paid += pay_labels(client_for(repository), assignment)
         except (Missing, Rejected) as error:
             forgive(assignment, error)
+            paid += 1
         except OutsideError as error:
             log.warning("labels follow later", issue=assignment.number, error=str(error))
             break
-        paid += 1
     return paid
 
 

@@ -122,11 +122,9 @@ def check_github(site: Site, numbers: list[int], aborted: set[int]) -> None:
     for call in site.sandbox.calls("github", limit=500_000):
         if match := re.search(r"/issues/(\d+)/labels(/[^/]+)?$", call["path"]):
             calls[call["method"], int(match[1])] += 1
-    # On: in-progress with the agent's id, later needs-review. Off: the first two. An ending that is told twice, or that
-    # the poller settles in the same moment, may be paid twice: the same labels, and no more than that.
+    # On: in-progress with the agent's id, later needs-review. Off: the first two.
     found = Counter((calls["POST", number], calls["DELETE", number]) for number in set(numbers) - aborted)
-    assert set(found) <= {(2, 2), (3, 4)}, found
-    assert found[3, 4] <= len(numbers) // 20, found
+    assert set(found) == {(2, 2)}, found
 
 
 def check_pollers(site: Site) -> None:
