@@ -30,8 +30,8 @@ class Scale:
     feed_rows_many: int
     feed_claims: int
     matches: tuple[int, ...]
-    page_items: tuple[int, int]
-    page_assignments: tuple[int, int]
+    page_items: int
+    page_assignments: int
 
 
 FULL = Scale(
@@ -58,8 +58,8 @@ FULL = Scale(
     feed_rows_many=1_000_000,
     feed_claims=100,
     matches=(5, 20, 50),
-    page_items=(1_000, 1_000_000),
-    page_assignments=(100, 10_000),
+    page_items=1_000_000,
+    page_assignments=100_000,
 )
 
 QUICK = Scale(
@@ -86,6 +86,6 @@ QUICK = Scale(
     feed_rows_many=50_000,
     feed_claims=30,
     matches=(2, 5),
-    page_items=(1_000, 10_000),
-    page_assignments=(100, 1_000),
+    page_items=10_000,
+    page_assignments=1_000,
 )

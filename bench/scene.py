@@ -250,7 +250,7 @@ class Scene:
     def program(self, *command: str, env: Mapping[str, str]) -> None:
         """Run something to its end."""
         done = subprocess.run(
-            [sys.executable, *command], cwd=ROOT, env=dict(env), capture_output=True, text=True, timeout=300
+            [sys.executable, *command], cwd=ROOT, env=dict(env), capture_output=True, text=True, timeout=900
         )
         if done.returncode:
             raise BenchFailed(f"{' '.join(command)}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
