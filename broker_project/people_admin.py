@@ -19,6 +19,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from broker_project.access import STATUS_GROUPS
 from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.admin_lists import DateRangeFilter
 from broker_project.models import LogInFailure, SecondFactor
 from broker_project.second_factor import devices
 
@@ -76,7 +77,10 @@ class GroupsAdmin(GroupAdmin):
 @admin.register(LogInFailure)
 class LogInFailureAdmin(EvidenceAdmin[LogInFailure]):
     list_display = ["attempt_time", "username", "ip_address", "failures_since_start", "is_locked"]
+    list_filter = [("attempt_time", DateRangeFilter)]
     search_fields = ["username", "ip_address"]
+    search_help_text = _("Name or address")
+    empty_hint = _("Nobody has failed to log in of late.")
     ordering = ["-pk"]
     sortable_by = []
     fields = ["attempt_time", "username", "ip_address", "failures_since_start", "user_agent", "is_locked"]
@@ -102,7 +106,10 @@ class LogInFailureAdmin(EvidenceAdmin[LogInFailure]):
 class SecondFactorAdmin(EvidenceAdmin[SecondFactor]):
     list_display = ["user", "confirmed", "created_at", "last_used_at"]
     list_select_related = ["user"]
+    list_filter = [("created_at", DateRangeFilter)]
     search_fields = ["user__username"]
+    search_help_text = _("Name of the person")
+    empty_hint = _("Nobody has a second factor yet. Each person sets it up at “Second factor”.")
     ordering = ["-pk"]
     fields = ["user", "confirmed", "created_at", "last_used_at"]
     actions = ["remove"]

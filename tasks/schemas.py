@@ -43,6 +43,13 @@ class RequestTask(Incoming):
             raise ValueError(problem)
         return value
 
+    @field_validator("roles")
+    @classmethod
+    def _role_names(cls, value: list[str] | None) -> list[str] | None:
+        if any(not role.isprintable() for role in value or ()):
+            raise ValueError("a role must not hold control characters")
+        return value
+
     @field_validator("request_id")
     @classmethod
     def _printable(cls, value: str | None) -> str | None:

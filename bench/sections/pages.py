@@ -1,6 +1,6 @@
 """Admin lists, dashboard and status pages with few and with very many rows: what :mod:`bench.pages` found.
 
-That is a program of its own, with a database of its own: ``python -m bench.pages --items N --assignments N --json FILE``.
+That is a program of its own with its own database: ``python -m bench.pages --items N --assignments N --json FILE``.
 """
 
 from __future__ import annotations

@@ -82,6 +82,8 @@ POST /admin/redis/change/ debug               log-in    log-in  log-in  no      
 GET /admin/tasks/agent/ROW/rotate/            log-in    log-in  log-in  no      no      no      ok      ok
 POST /admin/tasks/agent/ROW/rotate/           log-in    log-in  log-in  no      no      no      ok      ok
 GET /admin/tasks/issue/in/1/1/                log-in    log-in  log-in  no      404     404     404     404
+GET /admin/tasks/issue/ROW/difference/        log-in    log-in  log-in  no      ok      ok      ok      ok
+POST /admin/tasks/issue/ROW/difference/       log-in    log-in  log-in  no      no      ok      ok      ok
 POST /admin/tasks/prompttemplate/preview/     log-in    log-in  log-in  no      ok      ok      ok      ok
 POST /admin/feeds/item/ROW/summary/           log-in    log-in  log-in  no      no      ok      ok      ok
 POST /admin/auth/user/ROW/password/           log-in    log-in  log-in  no      no      no      ok      ok
@@ -276,6 +278,7 @@ def test_pages(person: tuple[str, Client], tokens_only: None) -> None:
     rows = {
         "agent": make_row(admin_model("tasks.agent")).pk,
         "item": make_row(admin_model("feeds.item")).pk,
+        "issue": make_row(admin_model("tasks.issue")).pk,
         "user": User.objects.create_user("somebody").pk,
         "fixtures": report.pk,
     }

@@ -40,7 +40,7 @@ def test_list(filled: redis.Redis) -> None:
     out, _ = keys("list")
     lines = sorted(out.splitlines())
     assert [line.split("\t")[:2] for line in lines] == [
-        ["poppo:issue:1", "string"], ["poppo:session:abc", "string"], ["poppo:temp:a", "string"],
+        ["poppo:issue:1", "string"], ["poppo:session:[hidden]", "string"], ["poppo:temp:a", "string"],
     ]  # fmt: skip
     assert lines[0].endswith("\t-")
     assert keys("list", "issue:*")[0] == "poppo:issue:1\tstring\t-\n"

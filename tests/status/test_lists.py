@@ -34,7 +34,7 @@ OURS = [
     and model._meta.model_name not in ("feedsettings", "fixturesettings")
 ]
 # What has no state of its own, only a time.
-STATELESS = {"event", "itemevent", "webhookdelivery"}
+STATELESS = {"event", "itemevent", "webhookdelivery", "loginfailure", "secondfactor"}
 
 
 @pytest.fixture(autouse=True)
