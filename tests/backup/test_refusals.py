@@ -164,7 +164,8 @@ def test_a_damaged_archive_is_refused_wherever_it_is_cut_or_changed(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"text", b"SQLite format 3\x00", gzip.compress(b"no tar", mtime=0), gzip.compress(b"")]
+    "content",
+    [b"", b"text", b"SQLite format 3\x00", gzip.compress(b"no tar", mtime=0), gzip.compress(b"", mtime=0)],
 )
 def test_what_is_no_archive_is_no_archive(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "b"
