@@ -266,8 +266,9 @@ def _with_connections(call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
     finally:
         if connection.vendor == "sqlite":
-            # Opening a file costs more than a query, and these threads stay. PostgreSQL's go back to their pool.
-            connection.close_at = None
+            # Opening a file costs more than a query, and these threads stay. After an error a new one is opened.
+            # PostgreSQL's go back to their pool.
+            connection.close_at = 0.0 if connection.errors_occurred else None
         close_old_connections()
 
 

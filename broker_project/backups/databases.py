@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from broker_project.backups.archive import BadArchive
 from broker_project.lib.redaction import redact
 
+GONE_LOOKS, GONE_SECONDS = 10, 0.3
 BUSY_SECONDS = 60.0
 
 
@@ -63,15 +65,23 @@ def is_empty() -> bool:
 
 
 def connections_of_others() -> int:
-    """To this database, from any machine; as far as the database can tell."""
+    """To this database, from any machine; as far as the database can tell.
+
+    Who has just gone is listed for another moment.
+    """
     if connection.vendor == "sqlite":
         return 0
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-        )
-        (count,) = cursor.fetchone() or (0,)
+    count = 0
+    for _ in range(GONE_LOOKS):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            (count,) = cursor.fetchone() or (0,)
+        if not count:
+            break
+        time.sleep(GONE_SECONDS)
     return int(count)
 
 

@@ -99,6 +99,7 @@ def test_lists_filter_by_address_and_search(visit: Visit) -> None:
     visitor = visit().log_in()
     visitor.open("/admin/tasks/issue/")
     visitor.page.click(".status-tabs a:has-text('on offer')")
+    visitor.page.wait_for_load_state()
     assert "state=on_offer" in visitor.page.url
     reasons = visitor.page.locator("#result_list .field-why").all_inner_texts()
     assert reasons

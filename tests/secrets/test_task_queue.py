@@ -146,6 +146,7 @@ class Cluster:
 
     def __init__(self, world: BrokerWorld, traps: Path) -> None:
         settings = BrokerServer(world, world.new_folder())
+        settings.manage("check")  # makes the key
         self.var, self.key = settings.var, (settings.var / "secret_key").read_text()
         self.log = settings.var / "cluster.log"
         parent = os.getpid()
