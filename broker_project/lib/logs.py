@@ -61,7 +61,11 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+        # Left to itself it draws the values of local variables where `rich` is installed, cut and wrapped in
+        # ways that no search for a secret finds.
+        else structlog.dev.ConsoleRenderer(
+            colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
     )
     finish: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from random import Random
 from typing import Any
 
@@ -26,9 +27,13 @@ class Breaker:
         self.site = site
         self.random = Random(f"breaker-{seed}")
         self.pollers: list[Process] = []  # at work now
+        self.busy = {
+            name: threading.Lock() for name in ("redis", "outside")
+        }  # one thing at a time is done to each
 
     def carry_out(self, planned: Planned) -> bool:
-        return HANDS[planned.name](self, planned)
+        with self.busy.get(planned.name.split("-")[0], nullcontext()):
+            return HANDS[planned.name](self, planned)
 
     def send(self, words: str, number: signal.Signals) -> bool:
         part = self.site.part(words)

@@ -175,9 +175,16 @@ class Conductor:
                     await asyncio.sleep(0.3)
 
     async def poll(self, *arguments: str) -> None:
-        """One poller in a process of its own, to its end."""
+        status, output = await self.manage("poll", *arguments)
+        if status is None:
+            self.ledger.surprise(f"poll {arguments[0]} took more than {POLLER_SECONDS:.0f} s")
+        else:
+            self.ledger.polled(arguments[0], status, output)
+
+    async def manage(self, *arguments: str) -> tuple[int | None, str]:
+        """A command in a process of its own: how it ended, and what it printed."""
         async with self.nursery:
-            process = await asyncio.to_thread(self.site.start_poller, "poll", *arguments)
+            process = await asyncio.to_thread(self.site.start_command, *arguments)
         self.breaker.pollers.append(process)
         deadline = time.monotonic() + POLLER_SECONDS
         status = None
@@ -187,11 +194,9 @@ class Conductor:
                 status = await asyncio.to_thread(process.wait, 0)
         self.breaker.pollers.remove(process)
         if status is None:
-            self.ledger.surprise(f"poll {arguments[0]} took more than {POLLER_SECONDS:.0f} s")
             async with self.nursery:
                 await asyncio.to_thread(process.kill)
-            return
-        self.ledger.polled(arguments[0], status, process.output)
+        return status, process.output
 
     def look(self) -> None:
         """What must hold at any time, held."""
@@ -255,6 +260,9 @@ class Conductor:
             "the cluster has run a poller by itself",
         )
         self.outcome.quiet_seconds = time.monotonic() - begun
+        status, output = await self.manage("keys", "check")
+        if status != 0:
+            self.note_broken(f"keys check: {output[-1000:]}")
         await asyncio.to_thread(self.take_stock)
 
     async def wait_until(self, look: Callable[[], bool], seconds: float, what: str) -> None:

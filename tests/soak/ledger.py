@@ -17,6 +17,7 @@ EXPECTED = {
     "admin": {200, 302, 403, 503},
 }
 KEPT = 50
+SENTENCE = "CommandError: "
 
 
 @dataclass
@@ -43,10 +44,10 @@ class Ledger:
             self.surprise(f"assignment {assignment} was said to be {known} and then {state}")
 
     def polled(self, name: str, status: int | None, output: str) -> None:
-        """Exit 1 is allowed, with a sentence; a traceback is not a sentence."""
+        """A poller that could not do its work ends with a sentence and 1; the log above it may say more."""
         word = {0: "done", 1: "failed", -9: "killed"}.get(status if status is not None else -1, str(status))
         self.pollers[f"{name} {word}"] += 1
-        if status not in (0, 1, -9) or (status != -9 and "Traceback (most recent call last)" in output):
+        if status not in (0, 1, -9) or (status == 1 and SENTENCE not in output):
             self.surprise(f"poll {name} ended with {status}: {output[-1500:]}")
 
     def surprise(self, text: str) -> None:

@@ -95,7 +95,7 @@ class Site:
 
     # Processes
 
-    def start_poller(self, *arguments: str) -> Process:
+    def start_command(self, *arguments: str) -> Process:
         assert self._nursery is not None
         self._runs += 1
         log = self.folder / f"poll-{self._runs % 50}.log"
