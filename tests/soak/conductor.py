@@ -19,7 +19,15 @@ from tests.faults.invariants import broken, broken_at_any_time
 from tests.faults.records import moment
 from tests.soak.agents import Agent
 from tests.soak.breaking import Breaker
-from tests.soak.gauges import EternalKeys, Gauges, eternal_keys, names_with_ttl, role_of, zombies_among
+from tests.soak.gauges import (
+    EternalKeys,
+    Gauges,
+    eternal_keys,
+    keys_of_closed_issues,
+    names_with_ttl,
+    role_of,
+    zombies_among,
+)
 from tests.soak.ledger import Ledger, forgotten_endings
 from tests.soak.people import ADMIN_ACTIONS, People
 from tests.soak.plan import Planned
@@ -283,7 +291,13 @@ class Conductor:
         """Figures of the end, while everything still runs; then the end itself."""
         self.read_gauges()
         self.outcome.zombie_processes = zombies_among(self.family.values())
-        self.outcome.keys = eternal_keys(names_with_ttl(self.site.store), KEYS)
+        names = names_with_ttl(self.site.store)
+        self.outcome.keys = eternal_keys(names, KEYS)
+        numbers = self.site.records.rows(
+            "SELECT number FROM tasks_issue WHERE is_open UNION SELECT number FROM tasks_pullrequest WHERE is_open"
+        )
+        for key in keys_of_closed_issues(names, KEYS, {number for (number,) in numbers}):
+            self.note_broken(f"{key} is about an issue that is closed, and never ends")
         for row in self.outcome.keys:
             if not row.is_allowed:
                 self.note_broken(f"{row.count} keys {row.pattern} never end")
@@ -313,9 +327,9 @@ class Conductor:
 
     def show_progress(self) -> None:
         rows = self.site.records.rows
-        states = dict(rows("SELECT state, count(*) FROM tasks_assignment GROUP BY state"))
-        items = dict(rows("SELECT status, count(*) FROM items GROUP BY status"))
-        matches = dict(rows("SELECT status, count(*) FROM fixture_status GROUP BY status"))
+        states: dict[Any, int] = dict(rows("SELECT state, count(*) FROM tasks_assignment GROUP BY state"))
+        items: dict[Any, int] = dict(rows("SELECT status, count(*) FROM items GROUP BY status"))
+        matches: dict[Any, int] = dict(rows("SELECT status, count(*) FROM fixture_status GROUP BY status"))
         memory = sum(
             life.last.rss for life in self.gauges.lives.values() if life.last and psutil.pid_exists(life.pid)
         )

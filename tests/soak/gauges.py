@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 import psutil
 import redis
 
+from broker_project.lib import keyspace as k
 from broker_project.lib.keyspace import Keyspace, KeySpec
 from broker_project.lib.keyspace_spec import Life
 
 MEBIBYTE = 1024 * 1024
-WARM_SECONDS = 20.0  # after its start a process still loads what it needs
+WARM_SECONDS = 30.0  # after its start a process still loads what it needs
 MAY_LIVE_FOREVER = (Life.FOREVER, Life.OPTIONAL)
+OF_OPEN_ISSUES = (k.ISSUE, k.ISSUE_STATUS, k.ISSUE_METADATA, k.REVIEW_DETECTED, k.REVIEW_DELAY)
 ROLES = {
     "manage.py broker": "supervisor",
     "supervisor.web": "web",
@@ -133,6 +135,17 @@ def eternal_keys(names: Iterable[tuple[str, int]], keys: Keyspace) -> list[Etern
         for entry, count in found.items()
     ]
     return sorted(rows, key=lambda row: (row.is_allowed, -row.count))
+
+
+def keys_of_closed_issues(names: Iterable[tuple[str, int]], keys: Keyspace, numbers: set[int]) -> list[str]:
+    """Keys without an end that are about none of these (open) issues: they would stay for ever."""
+    return sorted(
+        name
+        for name, ttl in names
+        if ttl == -1
+        and keys.explain(name) in OF_OPEN_ISSUES
+        and int(name.replace("_", ":").rpartition(":")[2]) not in numbers
+    )
 
 
 def names_with_ttl(store: redis.Redis) -> list[tuple[str, int]]:

@@ -79,6 +79,10 @@ class People:
             finished = [issue["number"] for issue in done.json()] if done.status_code == 200 else []
             for number in finished[CLOSED_FROM:]:
                 self.site.github("PATCH", f"/issues/{number}", {"state": "closed"})
+            pulls = self.site.github("GET", "/pulls?state=open&per_page=100")
+            opened = [pull["number"] for pull in pulls.json()] if pulls.status_code == 200 else []
+            for number in opened[2 * CLOSED_FROM :]:
+                self.site.github("PATCH", f"/pulls/{number}", {"state": "closed"})
 
     def publish_news(self) -> None:
         self.news += 1

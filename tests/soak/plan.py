@@ -9,6 +9,8 @@ from typing import Any
 
 MEAN_GAP_SECONDS = 2.0
 STEADY_SECONDS = 65.0  # the supervisor forgives an ending after a minute; before that its pauses grow
+# Parts are ended in the first part of the time only: in a process that lives on it shows what grows.
+ENDINGS_SHARE = 0.5
 SYSTEMS = ("github", "gemini", "mastodon", "football", "gcs", "feed")
 
 # How often each comes, relative to the others.
@@ -61,12 +63,17 @@ def plan(seed: int, begin: float, end: float, *, is_postgres: bool = False) -> l
     weights = {name: n for name, n in WEIGHTS.items() if is_postgres or name not in ONLY_POSTGRES}
     found: list[Planned] = []
     free_at: dict[str, float] = {}
+    last_ending = begin + (end - begin) * ENDINGS_SHARE
     at = begin
     while (at := at + random.expovariate(1 / MEAN_GAP_SECONDS)) < end:
-        possible = {name: n for name, n in weights.items() if free_at.get(PARTS.get(name, ""), 0.0) <= at}
+        possible = {
+            name: n
+            for name, n in weights.items()
+            if name not in PARTS or (at < last_ending and free_at.get(PARTS[name], 0.0) <= at)
+        }
         (name,) = random.choices(list(possible), list(possible.values()))
-        if part := PARTS.get(name, ""):
-            free_at[part] = at + STEADY_SECONDS
+        if name in PARTS:
+            free_at[PARTS[name]] = at + STEADY_SECONDS
         found.append(Planned(round(at, 2), name, facts_of(name, random)))
     return found
 

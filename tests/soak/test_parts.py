@@ -15,10 +15,10 @@ from tests.faults.records import Records
 from tests.soak.__main__ import parse
 from tests.soak.breaking import HANDS
 from tests.soak.conductor import Outcome
-from tests.soak.gauges import Gauges, Lifetime, Reading, eternal_keys
+from tests.soak.gauges import Gauges, Lifetime, Reading, eternal_keys, keys_of_closed_issues
 from tests.soak.ledger import Ledger, forgotten_endings
 from tests.soak.people import ADMIN_ACTIONS
-from tests.soak.plan import ONLY_POSTGRES, PARTS, STEADY_SECONDS, SYSTEMS, WEIGHTS, plan
+from tests.soak.plan import ENDINGS_SHARE, ONLY_POSTGRES, PARTS, STEADY_SECONDS, SYSTEMS, WEIGHTS, plan
 from tests.soak.report import report
 
 KEYS = Keyspace(RedisNames())
@@ -45,6 +45,7 @@ def test_no_part_is_ended_twice_before_its_supervisor_forgives() -> None:
             assert one.at - last.get(part, -STEADY_SECONDS) >= STEADY_SECONDS - 0.01  # times are rounded
             last[part] = one.at
     assert set(last) == set(PARTS.values())
+    assert max(last.values()) < 3000 * ENDINGS_SHARE, "what lives on shows what grows"
 
 
 def test_sqlite_is_not_restarted() -> None:
@@ -133,6 +134,12 @@ def test_keys_that_may_and_may_not_live_for_ever() -> None:
         ("unknown: poppo:nobody:knows", 1, False),
         ("issue:{number}", 1, True),
     }
+
+
+def test_keys_that_outlive_their_issue() -> None:
+    names = [(KEYS.key(spec, number=number), -1) for spec in (k.ISSUE, k.REVIEW_DELAY) for number in (7, 8)]
+    names += [(KEYS.key(k.ISSUE_STATUS, number=8), 900), (KEYS.key(k.INDEX_READY), -1)]
+    assert keys_of_closed_issues(names, KEYS, {7}) == ["poppo:issue:8", "poppo:review_delay_8"]
 
 
 def test_growth_is_counted_from_when_a_process_is_warm() -> None:

@@ -235,6 +235,17 @@ def test_work_that_redis_did_not_hear_of_is_shown_by_the_sweep(world: World, tas
     assert world.store.smembers(world.key(k.ISSUES_PROCESSING)) == {str(task["issue_id"])}
 
 
+def test_a_zombie_is_shown_as_long_as_its_process_is_known(world: World, task: dict[str, Any]) -> None:
+    zombies, process = world.key(k.PROCESSES_ZOMBIES), f"issue-{task['issue_id']}-agent-1"
+    silence(task["assignment_id"], 1801)
+    assert sweep()["zombies_forgotten"] == 0
+    assert world.store.smembers(zombies) == {process}
+    assert world.store.ttl(world.key(k.PROCESS_INFO, process=process)) > 86400
+    world.store.delete(world.key(k.PROCESS_INFO, process=process))  # a week later
+    assert sweep()["zombies_forgotten"] == 1
+    assert not world.store.exists(zombies)
+
+
 def test_too_many_failures_park_the_issue_for_a_person(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
