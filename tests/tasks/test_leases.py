@@ -292,6 +292,22 @@ def test_an_issue_closed_by_a_person_cancels_the_work(world: World, task: dict[s
     assert answer.json()["cancel"] is True
 
 
+@pytest.mark.parametrize(
+    ("ending", "body"), [("complete", {}), ("fail", {"reason": "closed under my hands"}), ("release", {})]
+)
+def test_what_ends_after_its_issue_was_closed_leaves_nothing_in_redis_for_ever(
+    world: World, task: dict[str, Any], ending: str, body: dict[str, Any]
+) -> None:
+    number = task["issue_id"]
+    world.github("PATCH", f"/issues/{number}", {"state": "closed"})
+    world.sync()
+    assert world.status_of(number) == "processing", "as long as an agent has it"
+    assert world.post(f"/assignments/{task['assignment_id']}/{ending}", body).status_code == 200
+    assert world.status_of(number) == "completed"
+    for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
+        assert world.store.ttl(world.key(spec, number=number)) > 0
+
+
 def test_the_status_follows_what_people_do_on_github(world: World, task: dict[str, Any]) -> None:
     number, key = task["issue_id"], world.key(k.ISSUE_STATUS, number=task["issue_id"])
     world.github("POST", f"/issues/{number}/labels", {"labels": ["parked"]})
