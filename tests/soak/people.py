@@ -20,6 +20,7 @@ ROLES = ("BACKENDCODER", "FRONTENDCODER", "UIUX", "DOCWRITER")
 TEAMS = (33, 40, 42, 47, 49, 50, 51, 63)
 TEXT = ["総務省は、無線局の免許の手続を見直す省令案を取りまとめ、意見の募集を開始しました。"]
 CSV = "schedule/fixture_status.csv"
+PARKED = "%parked%"
 BACKLOG = 25
 CLOSED_FROM = 15  # finished issues that are left open for reviews
 # The admin's list, action, and which rows somebody would choose.
@@ -31,7 +32,7 @@ ADMIN_ACTIONS = {
         "offer_again",
         "SELECT max(a.id) FROM tasks_assignment a JOIN tasks_issue i"
         " ON i.repository_id = a.repository_id AND i.number = a.number"
-        " WHERE i.is_open AND CAST(i.labels AS TEXT) LIKE '%parked%' GROUP BY i.number",
+        " WHERE i.is_open AND CAST(i.labels AS TEXT) LIKE ? GROUP BY i.number",
     ),
     "admin-retry-item": ("feeds/item", "retry", "SELECT id FROM items WHERE status IN (1, 3)"),
     "admin-retry-match": (
@@ -59,8 +60,9 @@ class People:
     def open_issues(self) -> None:
         """As many as agents may take soon; finished ones are closed in their turn."""
         waiting = self.site.records.value(
-            "SELECT count(*) FROM tasks_issue WHERE is_open AND CAST(labels AS TEXT) NOT LIKE '%needs-review%'"
-            " AND CAST(labels AS TEXT) NOT LIKE '%parked%'"
+            "SELECT count(*) FROM tasks_issue WHERE is_open AND CAST(labels AS TEXT) NOT LIKE ?"
+            " AND CAST(labels AS TEXT) NOT LIKE ?",
+            *("%needs-review%", PARKED),
         )
         missing = min(6, BACKLOG - waiting)
         if missing > 0:
@@ -124,7 +126,7 @@ class People:
     def use_admin(self, name: str) -> bool:
         """Choose a row and an action on it, and confirm. False if there was no row, or nobody answered."""
         where, action, sql = ADMIN_ACTIONS[name]
-        rows = self.site.records.rows(sql)
+        rows = self.site.records.rows(sql, *([PARKED] if "?" in sql else []))
         if not rows:
             return False
         form = {"action": action, "_selected_action": str(self.random.choice(rows)[0]), "confirmed": "yes"}
