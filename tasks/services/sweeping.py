@@ -100,7 +100,7 @@ def sweep_zombies_shown(repository: Repository) -> int:
     for name in names:
         pipe.exists(keys.stem(k.PROCESS_INFO) + name)
     gone = [name for name, is_known in zip(names, pipe.execute(), strict=True) if not is_known]
-    return cast("int", client.srem(shown, *gone)) if gone else 0
+    return client.srem(shown, *gone) if gone else 0
 
 
 def sweep_labels(repository: Repository, now: datetime) -> int:
