@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz soak
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -31,7 +31,7 @@ test: setup-dev system-packages ## install what tests need and run them all (PYT
 
 # What a database has no part in, and what starts its own parts on SQLite, is not run a second time.
 POSTGRES_TESTS := $(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py)
-POSTGRES_TESTS := $(filter-out $(addprefix tests/,browser client lib sandbox scale supervisor support),$(POSTGRES_TESTS))
+POSTGRES_TESTS := $(filter-out $(addprefix tests/,backup bench browser client faults fuzz lib sandbox scale secrets soak supervisor support),$(POSTGRES_TESTS))
 test-postgres: setup-dev system-packages ## the tests of the database again, on a PostgreSQL of their own
 	@echo "The tests of the database, on PostgreSQL:"
 	@BROKER_TEST_DATABASE=postgres $(PY) -m pytest $(or $(PYTEST_ARGS),$(POSTGRES_TESTS) --ignore=tests/api/test_sentinel.py)
@@ -52,6 +52,9 @@ faults: setup-dev system-packages ## break everything on purpose, at every step;
 
 fuzz: setup-dev ## thousands of new examples for parsers, names, keys, texts and the API (PYTEST_ARGS= to choose)
 	@HYPOTHESIS_PROFILE=long $(PY) -m pytest tests/fuzz tests/untrusted/test_hidden_text.py $(PYTEST_ARGS)
+
+soak: setup-dev ## agents, feeds and matches at work while parts are broken at random (MINUTES=10, SEED=, ARGS=--postgres)
+	@$(PY) -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)

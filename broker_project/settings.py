@@ -122,7 +122,7 @@ CACHES = {
     "keys": _cache("cache", "keys", decode_responses=True),
 }
 DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis_connections.CacheConnections"
-SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+SESSION_ENGINE = "broker_project.sessions"
 SESSION_CACHE_ALIAS = "sessions"
 SESSION_COOKIE_AGE = BROKER_KEYSPACE.ttl_seconds(SESSION)
 

@@ -22,6 +22,7 @@ from tasks.services.sweeping import (
     sweep_labels,
     sweep_leases,
     sweep_shown,
+    sweep_zombies_shown,
 )
 from tasks.services.sync import sync_repository
 
@@ -61,6 +62,7 @@ def sweep_zombies(options: PollOptions) -> Counts:
     for repository in repositories_to_poll():
         counts["claims_returned"] += sweep_index(repository, now)
         counts["shown_again"] += sweep_shown(repository, now)
+        counts["zombies_forgotten"] += sweep_zombies_shown(repository)
         counts["labels_removed"] += sweep_labels(repository, now)
     return dict(counts)
 

@@ -242,13 +242,16 @@ def record_assigned(change: Change) -> None:
     change.count("assigned")
 
 
-def record_ended(change: Change, word: IssueStatus, labels: list[str]) -> None:
-    """Queue what the end of an assignment shows."""
+def record_ended(change: Change, word: IssueStatus, labels: list[str], *, is_open: bool) -> None:
+    """Queue what the end of an assignment shows. Of an issue that was closed meanwhile it is the last word."""
     a = change.assignment
     state = AssignmentState(a.state)
     change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
     change.status(word, **({"reason": a.reason[:500]} if a.reason else {}))
     change.labels(labels)
+    if not is_open:
+        for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
+            change.pipe.expire(change.keys.key(spec, number=a.number), ENDED_STATE_SECONDS)
     change.result(str(state))
     if counter := ENDING_COUNTERS.get(state):
         change.count(counter)

@@ -62,7 +62,8 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
-        # Not the prettier one that structlog takes where it finds rich: that prints the values of variables.
+        # Left to itself it draws the values of local variables where `rich` is installed, cut and wrapped in
+        # ways that no search for a secret finds.
         else structlog.dev.ConsoleRenderer(
             colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
         )

@@ -145,10 +145,11 @@ def end(
         owed = owed_after(assignment, state, parked)
         Assignment.objects.filter(pk=assignment.pk).update(labels_due=owed)
         assignment.labels_due = owed
-        labels = changed_labels(current_labels(assignment), owed)
+        labels_before, is_open = current_issue(assignment)
+        labels = changed_labels(labels_before, owed)
         store_labels(assignment.repository, assignment.number, labels, now)
         settle_fix_task(assignment, state)
-        word = status_after(assignment, state, parked)
+        word = status_after(assignment, state, parked) if is_open else IssueStatus.COMPLETED
         event = make_event(
             assignment.repository,
             assignment.number,
@@ -162,7 +163,7 @@ def end(
         )
         Event.objects.bulk_create([event])
     settle_review(assignment, state)
-    show_ended(assignment, word, labels, now)
+    show_ended(assignment, word, labels, now, is_open=is_open)
     try_to_pay(assignment)
     return True
 
@@ -210,13 +211,13 @@ def parking_comment(assignment: Assignment, state: AssignmentState) -> str:
     )
 
 
-def current_labels(assignment: Assignment) -> list[str]:
-    rows = Issue.objects.filter(repository=assignment.repository, number=assignment.number)
-    found = rows.values_list("labels", flat=True).first()
-    if found is None:
-        pulls = PullRequest.objects.filter(repository=assignment.repository, number=assignment.number)
-        found = pulls.values_list("labels", flat=True).first()
-    return list(found or [])
+def current_issue(assignment: Assignment) -> tuple[list[str], bool]:
+    """The labels of the issue or pull request, and whether it is open; one that nobody knows counts as open."""
+    for model in (Issue, PullRequest):
+        rows = model.objects.filter(repository=assignment.repository, number=assignment.number)
+        if (found := rows.values_list("labels", "is_open").first()) is not None:
+            return list(found[0] or []), found[1]
+    return [], True
 
 
 def settle_fix_task(assignment: Assignment, state: AssignmentState) -> None:
@@ -247,11 +248,13 @@ def settle_review(assignment: Assignment, state: AssignmentState) -> None:
         remember_review(assignment)
 
 
-def show_ended(assignment: Assignment, word: IssueStatus, labels: list[str], now: datetime) -> None:
+def show_ended(
+    assignment: Assignment, word: IssueStatus, labels: list[str], now: datetime, *, is_open: bool
+) -> None:
     """Redis follows the row; while it is away nothing is lost, the rebuild writes it again."""
     try:
         change = Change(assignment, now)
-        record_ended(change, word, labels)
+        record_ended(change, word, labels, is_open=is_open)
         if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
             change.pipe.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
         # Of an assignment that died half-way, or that went live while Redis was away.
@@ -265,9 +268,9 @@ def show_ended(assignment: Assignment, word: IssueStatus, labels: list[str], now
 
 def show_again(assignment: Assignment, now: datetime) -> None:
     """Redis did not hear of an ending, since its process died right after the row was written."""
-    labels = current_labels(assignment)
+    labels, is_open = current_issue(assignment)
     word = status_after(assignment, AssignmentState(assignment.state), PARKED in labels)
-    show_ended(assignment, word, labels, now)
+    show_ended(assignment, word if is_open else IssueStatus.COMPLETED, labels, now, is_open=is_open)
 
 
 def try_to_pay(assignment: Assignment) -> None:

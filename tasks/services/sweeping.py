@@ -91,6 +91,18 @@ def sweep_shown(repository: Repository, now: datetime) -> int:
     return count + len(live - shown)
 
 
+def sweep_zombies_shown(repository: Repository) -> int:
+    """Forget zombies whose ``process:info`` has ended (a week): otherwise every lost lease stays for ever."""
+    client, keys = redis_client(), keys_of(repository)
+    shown = keys.key(k.PROCESSES_ZOMBIES)
+    names = sorted(cast("set[str]", client.smembers(shown)))
+    pipe = client.pipeline(transaction=False)
+    for name in names:
+        pipe.exists(keys.stem(k.PROCESS_INFO) + name)
+    gone = [name for name, is_known in zip(names, pipe.execute(), strict=True) if not is_known]
+    return client.srem(shown, *gone) if gone else 0
+
+
 def sweep_labels(repository: Repository, now: datetime) -> int:
     """Take ``in-progress`` and an agent's label off issues that no live assignment stands behind.
 

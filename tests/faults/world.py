@@ -22,7 +22,8 @@ from broker_project.lib import keyspace as k
 from broker_project.lib.embedded_redis import free_port
 from broker_project.lib.keyspace import Keyspace, RedisNames
 from sandbox.launcher import SandboxHandle, start_sandbox
-from tests.faults.invariants import Evidence, broken, scores
+from tests.faults.invariants import Evidence, broken
+from tests.faults.passing import pass_time
 from tests.faults.records import Records
 from tests.faults.subject import Nursery
 from tests.support.broker_process import clean_environment, wait_for
@@ -39,17 +40,6 @@ BUSY_MILLISECONDS = 300  # how long a process of ours waits for a locked databas
 KEYS = Keyspace(RedisNames())
 LEAGUE = 45  # a cup: few matches a day
 SYSTEMS = ("github", "gemini", "mastodon", "football", "gcs", "feed")
-
-# Times that leases, claims and schedules are judged by; aged together they are an hour that has passed.
-TIMES = {
-    "tasks_assignment": ("created_at", "started_at", "last_heartbeat_at", "ended_at"),
-    "tasks_issue": ("review_detected_at",),
-    "feeds_feed": ("last_fetch_at", "next_fetch_at"),
-    "feeds_itemlease": ("claimed_at", "expires_at"),
-    "items": ("last_checked_at",),
-    "fixtures_matchlease": ("claimed_at", "expires_at"),
-    "broker_pollerrun": ("started_at", "finished_at"),
-}
 
 
 @dataclass
@@ -258,24 +248,7 @@ class FaultWorld:
         shutil.copy(folder / "broker.sqlite3", self.var / "broker.sqlite3")
 
     def pass_time(self, seconds: float = HOUR) -> None:
-        """So much later, as far as leases, claims, locks and caches can tell."""
-        for table, columns in TIMES.items():
-            for column in columns:
-                self.records.shift(table, column, seconds)
-        for pk, first, last in self.records.rows(
-            "SELECT fixture_id, first_attempt_at, last_attempt_at FROM fixture_status"
-        ):
-            self.records.rows(
-                "UPDATE fixture_status SET first_attempt_at = ?, last_attempt_at = ? WHERE fixture_id = ?",
-                *(_earlier(first, seconds), _earlier(last, seconds), pk),
-            )
-        for key in list(self.raw.scan_iter()):
-            left = self.raw.pttl(key)
-            if left > 0 and not self.raw.pexpire(key, max(1, int(left - seconds * 1000))):
-                continue
-        claimed = KEYS.key(k.INDEX_CLAIMED)
-        for number, score in scores(self.store, claimed).items():
-            self.store.zadd(claimed, {str(number): score - seconds})
+        pass_time(self.records, self.raw, seconds)
 
     @contextmanager
     def locked_database(self) -> Iterator[None]:
@@ -352,10 +325,6 @@ class FaultWorld:
 
 def _database_of(folder: Path) -> str:
     return folder.name.replace("-", "_")
-
-
-def _earlier(text: str | None, seconds: float) -> str | None:
-    return None if text is None else (datetime.fromisoformat(text) - timedelta(seconds=seconds)).isoformat()
 
 
 @contextmanager

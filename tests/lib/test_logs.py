@@ -74,6 +74,19 @@ def test_no_secret_reaches_stderr(form: str) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_shows_no_local_variables(form: str) -> None:
+    """A value that is cut short or wrapped over two lines is not recognised as a secret any more."""
+    code = (
+        "def f(key):\n    mark = 'LOCAL' + 'VALUE'\n    raise ValueError('no answer')\n"
+        f"try:\n    f('{SECRET}' * 20)\nexcept ValueError:\n    get_logger('x').exception('failed')"
+    )
+    done = run(code, BROKER_LOG_FORMAT=form)
+    assert "ValueError: no answer" in done.stderr
+    assert "LOCALVALUE" not in done.stderr
+    assert SECRET[:8] not in done.stderr
+
+
 def test_lines_in_json_have_their_parts() -> None:
     done = run(
         "get_logger('x.y').warning('poller ran', count=3, who='太郎')",

@@ -242,6 +242,17 @@ def test_work_that_redis_did_not_hear_of_is_shown_by_the_sweep(world: World, tas
     assert world.store.smembers(world.key(k.ISSUES_PROCESSING)) == {str(task["issue_id"])}
 
 
+def test_a_zombie_is_shown_as_long_as_its_process_is_known(world: World, task: dict[str, Any]) -> None:
+    zombies, process = world.key(k.PROCESSES_ZOMBIES), f"issue-{task['issue_id']}-agent-1"
+    silence(task["assignment_id"], 1801)
+    assert sweep()["zombies_forgotten"] == 0
+    assert world.store.smembers(zombies) == {process}
+    assert world.store.ttl(world.key(k.PROCESS_INFO, process=process)) > 86400
+    world.store.delete(world.key(k.PROCESS_INFO, process=process))  # a week later
+    assert sweep()["zombies_forgotten"] == 1
+    assert not world.store.exists(zombies)
+
+
 def test_too_many_failures_park_the_issue_for_a_person(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
@@ -286,6 +297,22 @@ def test_an_issue_closed_by_a_person_cancels_the_work(world: World, task: dict[s
     world.sync()
     answer = world.post(f"/assignments/{task['assignment_id']}/heartbeat")
     assert answer.json()["cancel"] is True
+
+
+@pytest.mark.parametrize(
+    ("ending", "body"), [("complete", {}), ("fail", {"reason": "closed under my hands"}), ("release", {})]
+)
+def test_what_ends_after_its_issue_was_closed_leaves_nothing_in_redis_for_ever(
+    world: World, task: dict[str, Any], ending: str, body: dict[str, Any]
+) -> None:
+    number = task["issue_id"]
+    world.github("PATCH", f"/issues/{number}", {"state": "closed"})
+    world.sync()
+    assert world.status_of(number) == "processing", "as long as an agent has it"
+    assert world.post(f"/assignments/{task['assignment_id']}/{ending}", body).status_code == 200
+    assert world.status_of(number) == "completed"
+    for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
+        assert world.store.ttl(world.key(spec, number=number)) > 0
 
 
 def test_the_status_follows_what_people_do_on_github(world: World, task: dict[str, Any]) -> None:
