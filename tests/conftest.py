@@ -11,6 +11,7 @@ import redis
 from django.conf import settings
 
 from broker_project.lib import dynamic_config
+from broker_project.lib.rate_limits import limits
 from broker_project.lib.stores import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.databases import is_postgres
@@ -20,6 +21,12 @@ from tests.support.databases import is_postgres
 hypothesis.settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None, database=None)
 hypothesis.settings.register_profile("long", max_examples=3000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _as_after_a_start() -> None:
+    """What this process counted in the last test is forgotten."""
+    limits.cache_clear()
 
 
 @pytest.fixture

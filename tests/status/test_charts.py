@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import redis
 from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from broker_project.status import buckets, throughput
 from broker_project.status.charts import Bars
@@ -25,8 +26,10 @@ NOW = timezone.now().replace(minute=30, second=0, microsecond=0)
 
 
 @pytest.fixture(autouse=True)
-def _clean(store: redis.Redis) -> None:
-    """Buckets that an earlier test kept are gone."""
+def _clean(store: redis.Redis) -> Iterator[None]:
+    """Buckets that an earlier test kept are gone, and so is its language."""
+    with translation.override("ja"):
+        yield
 
 
 def completed(minutes: float, ago: timedelta = timedelta(0)) -> None:

@@ -192,11 +192,13 @@ def test_a_status_is_listed_in_the_order_of_its_index(boss: Client) -> None:
     with CaptureQueriesContext(connection) as caught:
         boss.get(f"{ITEMS}?status__exact=3")
     [query] = [q["sql"] for q in caught if 'ORDER BY "items"' in q["sql"]]
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {query}")
-        plan = str(cursor.fetchall())
-    assert "idx_items_status_published_at" in plan
-    assert "TEMP B-TREE" not in plan
+    assert 'ORDER BY "items"."published_at" DESC' in query
+    if connection.vendor == "sqlite":  # PostgreSQL reads a table of one row as it lies
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {query}")
+            plan = str(cursor.fetchall())
+        assert "idx_items_status_published_at" in plan
+        assert "TEMP B-TREE" not in plan
 
 
 def test_feeds_that_fail_have_a_tab(boss: Client) -> None:

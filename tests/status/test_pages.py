@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
+from django.utils import timezone, translation
 from django_q.models import OrmQ, Schedule
 
 from broker_project.groups import make_groups
@@ -238,6 +238,7 @@ def test_throughput_counts_by_hour_and_day() -> None:
     assert charts.finished_days.total == 4
 
 
+@translation.override("en")
 def test_a_chart_is_read_out_and_inert() -> None:
     svg = Bars("<b>", [0, 2, 1.5], ["a", '"b', "c"]).svg()
     assert "&lt;b&gt;: 3.5 in all, most in &quot;b (2)" in svg
