@@ -9,6 +9,7 @@ import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from django.db import connection, transaction
@@ -67,22 +68,32 @@ def is_empty() -> bool:
 def connections_of_others() -> int:
     """To this database, from any machine; as far as the database can tell.
 
-    Who has just gone is listed for another moment.
+    Our own pool may hold more than one, so it is closed first. Who has just gone is listed for another moment.
     """
     if connection.vendor == "sqlite":
         return 0
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
     count = 0
-    for _ in range(GONE_LOOKS):
-        with connection.cursor() as cursor:
-            cursor.execute(
+    with psycopg.connect(**connection_parameters(), autocommit=True) as alone:
+        for _ in range(GONE_LOOKS):
+            found = alone.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            )
-            (count,) = cursor.fetchone() or (0,)
-        if not count:
-            break
-        time.sleep(GONE_SECONDS)
-    return int(count)
+            ).fetchone()
+            count = int(found[0]) if found else 0
+            if not count:
+                break
+            time.sleep(GONE_SECONDS)
+    return count
+
+
+def connection_parameters() -> dict[str, Any]:
+    """What PostgreSQL's own library takes of the settings."""
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    given = {key: value for key, value in connection.get_connection_params().items() if key in known}
+    given.pop("client_encoding", None)
+    return given
 
 
 def database_path() -> Path:
@@ -128,10 +139,8 @@ def run_tool(name: str, *arguments: str, is_connected: bool = True) -> None:
     env = dict(os.environ)
     command = [program, *arguments]
     if is_connected:
-        known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-        given = {key: value for key, value in connection.get_connection_params().items() if key in known}
+        given = connection_parameters()
         env["PGPASSWORD"] = str(given.pop("password", "") or "")
-        given.pop("client_encoding", None)
         command.append(f"--dbname={make_conninfo(**given)}")
     done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:

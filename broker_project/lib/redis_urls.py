@@ -57,8 +57,7 @@ def is_sentinel(url: str) -> bool:
 
 def parse_sentinel(url: str) -> SentinelAddress:
     """Raises ValueError with the rest of a sentence that begins with the setting's name; it holds no secret."""
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
+    login, hosts, parts = _taken_apart(url)
     username, _, password = login.partition(":")
     service, _, database = parts.path.strip("/").partition("/")
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", service):
@@ -77,6 +76,14 @@ def parse_sentinel(url: str) -> SentinelAddress:
         username=unquote(username),
         password=unquote(password),
     )
+
+
+def _taken_apart(url: str) -> tuple[str, str, SplitResult]:
+    """Log-in, hosts, and the rest. Python's own splitting refuses more than one host where one is in brackets."""
+    match = re.match(r"([a-z+]+://)([^/?#]*)", url)
+    netloc = match[2] if match else ""
+    login, _, hosts = netloc.rpartition("@")
+    return login, hosts, urlsplit(url.replace(f"//{netloc}", "//hosts", 1) if netloc else url)
 
 
 def _sentinel(entry: str) -> tuple[str, int]:
@@ -99,8 +106,7 @@ def _options(parts: SplitResult) -> dict[str, str]:
 
 def passwords_of(url: str) -> set[str]:
     """Every password in a good URL, as written and as meant: what the logs must not show."""
-    parts = urlsplit(url)
-    login = parts.netloc.rpartition("@")[0]
+    login, _hosts, parts = _taken_apart(url)
     written = {login.partition(":")[2]}
     written |= {value for name, value in parse_qsl(parts.query) if "password" in name}
     return {form for text in written if text for form in (text, unquote(text))}

@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from broker_project.config import BASE_DIR
 from broker_project.lib.processes import die_with_parent
@@ -45,6 +46,7 @@ PRELOADED = (
     "fixtures.pollers",
     "tasks.pollers",
 )
+RELIEVED = "max_page_count=1073741823 busy_timeout=20000"
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -75,18 +77,29 @@ class Edge:
 def watch_database(edge: Edge, pragmas: Path) -> None:
     """Count the writing statements of every connection.
 
-    ``pragmas`` may hold lines for SQLite that make each new connection one with less patience or a smaller disk.
+    ``pragmas`` may hold lines for SQLite that make every connection one with less patience or a smaller disk, for as
+    long as the file is there: some connections stay open.
     """
     from django.db.backends.signals import connection_created
 
+    obeyed: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+    def obey(connection: Any) -> None:
+        wanted = pragmas.read_text() if pragmas.exists() else ""
+        if obeyed.get(connection, "") != wanted:
+            for pragma in (wanted or RELIEVED).split():
+                connection.connection.execute(f"PRAGMA {pragma}")
+            obeyed[connection] = wanted
+
     def at_statement(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        obey(context["connection"])
         if sql.lstrip()[:6].upper() in WRITES:
             edge.pass_by()
         return execute(sql, params, many, context)
 
     def on_created(connection: Any, **kwargs: Any) -> None:
-        for pragma in pragmas.read_text().split() if pragmas.exists() else ():
-            connection.connection.execute(f"PRAGMA {pragma}")
+        obeyed.pop(connection, None)
+        obey(connection)
         connection.execute_wrappers.append(at_statement)
 
     connection_created.connect(on_created, weak=False, dispatch_uid="faults")

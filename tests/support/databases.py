@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -50,8 +49,12 @@ def copy_database(source: Path, target: Path) -> None:
     if is_postgres():
         _on_server("CREATE DATABASE {} TEMPLATE {}", database_name(target), database_name(source))
         return
-    rows(source, "PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copy(database_file(source), database_file(target))
+    # With what is still in its log.
+    with (
+        closing(sqlite3.connect(database_file(source))) as old,
+        closing(sqlite3.connect(database_file(target))) as new,
+    ):
+        old.backup(new)
 
 
 def drop_database(folder: Path) -> None:
