@@ -112,6 +112,7 @@ def test_an_agent_that_is_disabled_while_it_waits_is_given_nothing(guarded: Brok
         asked = pool.submit(client.post, TASK, json={**ask, "timeout": 300})
         wait_for(lambda: waiting(guarded) > before, "the agent waits")
         assert change(guarded, "agent-1", "switch_agent(agent, False, timezone.now())") == "True"
+        refused_by(guarded, token, 403)  # the server has noticed: that takes it two seconds at the most
         issue = open_issue(guarded, "P0", "UIUX")
         webhook(guarded, issue)
         answer = asked.result()
