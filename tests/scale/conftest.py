@@ -11,21 +11,22 @@ from tests.support.postgres_server import NoPostgres, start_postgres
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[None]:
-    """Databases of worlds are PostgreSQL's here, whatever the rest of the run works with."""
+def postgres_url() -> Iterator[str]:
     if is_postgres():
-        yield
+        yield os.environ[SERVER]
         return
     try:
         server = start_postgres()
     except NoPostgres as lack:
         pytest.skip(f"PostgreSQL: {lack}")
-    os.environ[SERVER] = server.url
-    try:
-        yield
-    finally:
-        del os.environ[SERVER]
-        server.stop()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def postgres(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases of worlds are PostgreSQL's in this test; in others of the same process what the run works with."""
+    monkeypatch.setenv(SERVER, postgres_url)
 
 
 @pytest.fixture
