@@ -38,7 +38,8 @@ from tasks.requests import (
 from tasks.schemas import Heartbeat, RequestTask
 from tasks.services.leases import LeaseLost, find_assignment, restore_heartbeat, save_heartbeat
 from tasks.state import heartbeat_arguments, lease_expires_at
-from tasks.waiting import Hub, Receive, Send, Waiter, Woken
+from tasks.waiters import Waiter, Woken
+from tasks.waiting import Hub, Receive, Send
 
 log = get_logger(__name__)
 

@@ -48,7 +48,7 @@ HEARTBEAT = (LUA / "heartbeat.lua").read_text()
 QUEUES = ("high", "normal", "low")
 ANY_ROLE = "*"
 CHUNK = 500  # issues read from the database at a time
-STEP = 50  # issues a MULTI: some milliseconds at most for which no other reader is served
+STEP = 25  # issues a MULTI: one or two milliseconds for which no other reader is served
 REWRITES = 3  # of open_issues, should others change it meanwhile; the last one stands
 SPARE_BYTES = 160  # room for a few more labels in a slot of open_issues
 CLAIM_MEMORY_SECONDS = 60
@@ -251,13 +251,13 @@ def write_open_issues(repository: Repository) -> None:
                 pipe.watch(array)  # type: ignore[no-untyped-call]
             count = _draft_open_issues(repository, drafts)
             pipe.multi()
+            # What RENAME replaces is freed on the spot, which takes milliseconds; UNLINK leaves that to a thread.
+            pipe.unlink(array, slots)
             pipe.rename(drafts[0], array)
             pipe.persist(array)
             if count:
                 pipe.rename(drafts[1], slots)
                 pipe.persist(slots)
-            else:
-                pipe.unlink(slots)
             try:
                 pipe.execute()
                 return

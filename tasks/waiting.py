@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, TypeVar
 
 import redis.asyncio
@@ -31,6 +29,7 @@ from broker_project.lib.stores import async_redis_client, keyspace
 from tasks.index import ANY_ROLE, BUCKET, CLAIM, LAST_BUCKET, keys_of
 from tasks.models import Agent, Repository
 from tasks.repositories import enabled_repositories, kept_repositories
+from tasks.waiters import Waiter, Waiters, Woken
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -39,32 +38,6 @@ WORKERS = 16  # what may block: the database and GitHub
 REDIS_CONNECTIONS = 32  # a process; more requests at once take turns
 LOOK_SECONDS = (2.0, 4.0)  # between two looks of a process, at random
 SEEN_SECONDS = 30.0
-
-
-class Woken(StrEnum):
-    WORK = "work"
-    TIMEOUT = "timeout"
-    GONE = "gone"  # the client
-    CLOSING = "closing"  # the server
-    REDIS = "redis"  # the subscription broke
-    MAINTENANCE = "maintenance"
-
-
-class Waiter:
-    """One waiting request. The future is made anew for each wait."""
-
-    __slots__ = ("future", "is_gone", "roles")
-
-    def __init__(self, roles: tuple[str, ...]) -> None:
-        self.roles = roles
-        self.is_gone = False
-        self.future: asyncio.Future[Woken] | None = None
-
-    def wake(self, why: Woken) -> bool:
-        if self.future is None or self.future.done():
-            return False
-        self.future.set_result(why)
-        return True
 
 
 class Hub:
@@ -77,7 +50,7 @@ class Hub:
             max_connections=REDIS_CONNECTIONS, retry=Retry(NoBackoff(), 1)
         )
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
-        self.waiters: dict[Waiter, None] = {}  # in the order of their coming
+        self.waiters = Waiters()
         self.seen: dict[str, datetime] = {}
         self.is_closing = False
         self.claim_sha = ""
@@ -89,8 +62,7 @@ class Hub:
     def close(self) -> None:
         """Send every waiter home. The server calls this before it waits for open connections."""
         self.is_closing = True
-        for waiter in list(self.waiters):
-            waiter.wake(Woken.CLOSING)
+        self.waiters.wake_all(Woken.CLOSING)
 
     async def stop(self) -> None:
         self.close()
@@ -123,33 +95,17 @@ class Hub:
         if self.is_closing:
             return Woken.CLOSING
         waiter.future = self.loop.create_future()
-        self.waiters[waiter] = None
+        self.waiters.add(waiter)
         timer = self.loop.call_later(seconds, waiter.wake, Woken.TIMEOUT)
         try:
             return await waiter.future
         finally:
             timer.cancel()
-            self.waiters.pop(waiter, None)
+            self.waiters.discard(waiter)
 
     def wake_offers(self, offers: Sequence[Sequence[str]]) -> int:
         """Wake one fitting waiter for each offer, the longest waiting first."""
-        # Few lists of roles are in use, however many wait: thousands of offers must not look at thousands of waiters.
-        lines: dict[tuple[str, ...], deque[tuple[int, Waiter]]] = {}
-        for position, waiter in enumerate(self.waiters):
-            lines.setdefault(waiter.roles, deque()).append((position, waiter))
-        count = 0
-        for roles in offers:
-            fitting = [line for wanted, line in lines.items() if not wanted or set(wanted) & set(roles)]
-            while any(fitting):
-                line = min((line for line in fitting if line), key=lambda line: line[0][0])
-                if line.popleft()[1].wake(Woken.WORK):
-                    count += 1
-                    break
-        return count
-
-    def wake_any(self, number: int, why: Woken = Woken.WORK) -> None:
-        for waiter in list(self.waiters)[:number]:
-            waiter.wake(why)
+        return sum(self.waiters.wake_one(roles) for roles in offers)
 
     async def listen(self) -> None:
         """The one subscription. While it is broken, waiters are told, and the looks go on."""
@@ -164,7 +120,7 @@ class Hub:
                             self.ring(message["data"])
             except RedisError as error:
                 log.warning("subscription broke", error=str(error))
-                self.wake_any(len(self.waiters), Woken.REDIS)
+                self.waiters.wake_all(Woken.REDIS)
             finally:
                 await client.aclose()
             await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311
@@ -179,7 +135,7 @@ class Hub:
         if offers:
             self.wake_offers(offers)
         if number:
-            self.wake_any(number)
+            self.waiters.wake(number, Woken.WORK)
 
     async def look_around(self) -> None:
         last_saved = self.loop.time()
@@ -194,7 +150,7 @@ class Hub:
                     await self.in_thread(self.save_seen)
             except RedisError as error:
                 log.warning("Redis does not answer", error=str(error))
-                self.wake_any(len(self.waiters), Woken.REDIS)
+                self.waiters.wake_all(Woken.REDIS)
             except Exception:
                 # The next look comes in seconds; a process that stopped looking would strand its waiters.
                 log.exception("look failed")
@@ -202,7 +158,7 @@ class Hub:
     async def look(self) -> None:
         """One round trip for all waiters: is there anything that one of them could be given?"""
         repositories = await self.repositories()
-        roles = sorted({role for waiter in self.waiters for role in (waiter.roles or (ANY_ROLE,))})
+        roles = sorted({role for wanted in self.waiters.roles() for role in (wanted or (ANY_ROLE,))})
         now = timezone.now()
         pipe = self.client.pipeline(transaction=False)
         pipe.get(keyspace().key(k.FLAG_MAINTENANCE))
@@ -210,16 +166,15 @@ class Hub:
             queue_look(pipe, repository, roles, now)
         flag, *answers = await pipe.execute()
         if parse_flag(flag).is_on:
-            self.wake_any(len(self.waiters), Woken.MAINTENANCE)
+            self.waiters.wake_all(Woken.MAINTENANCE)
             return
         size = 3 + 2 * len(roles)
         looks = [answers[i : i + size] for i in range(0, len(answers), size)]
         if any(not look[0] or look[2] for look in looks):
             # The index has to be built, or a review has become due: somebody has to ask.
-            self.wake_any(1)
+            self.waiters.wake(1, Woken.WORK)
         for role, number in claimable(looks, roles).items():
-            for waiter in [w for w in self.waiters if role == ANY_ROLE or role in w.roles][:number]:
-                waiter.wake(Woken.WORK)
+            self.wake_offers([[role]] * number)
 
     def note_seen(self, name: str, now: datetime) -> None:
         self.seen[name] = now

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from broker_project.lib import keyspace as k
-from tasks.waiting import Hub, Waiter, Woken
+from tasks.waiters import Waiter, Woken
+from tasks.waiting import Hub
 from tests.tasks.world import World
 
 BACK, FRONT = ("BACKENDCODER",), ("FRONTENDCODER",)
