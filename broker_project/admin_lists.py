@@ -96,9 +96,10 @@ class ListPage(BaseAdmin[ModelT]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        tabs = linked(self.state_tabs(request), request)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "tabs": linked(self.state_tabs(request), request),
+            "tabs": tabs,
             "empty_hint": self.empty_hint,
             "counted_rows": COUNTED_ROWS,
             **(extra_context or {}),
@@ -106,7 +107,14 @@ class ListPage(BaseAdmin[ModelT]):
         response = super().changelist_view(request, context)
         shown = getattr(response, "context_data", None) or {}
         if "cl" in shown:
-            shown["cl"].result_list = self.prepare_rows(list(shown["cl"].result_list))
+            cl = shown["cl"]
+            cl.result_list = self.prepare_rows(list(cl.result_list))
+            in_tabs = {name for tab in tabs for name, _value in tab.params}
+            # What the tabs choose is not offered a second time.
+            cl.filter_specs = [s for s in cl.filter_specs if in_tabs.isdisjoint(s.expected_parameters())]
+            cl.has_filters = bool(cl.filter_specs)
+            named = {name for spec in cl.filter_specs for name in spec.expected_parameters()}
+            shown["is_narrowed"] = not named.isdisjoint(cl.params)
         return response
 
 

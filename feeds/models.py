@@ -39,7 +39,7 @@ class Feed(models.Model):
     is_dry_run = models.BooleanField(
         _("dry run"), default=False, help_text=_("Items are summarised, their posts stay drafts.")
     )
-    source = models.CharField(_("from"), max_length=10, choices=Source.choices, default=Source.ADMIN)
+    source = models.CharField(_("given by"), max_length=10, choices=Source.choices, default=Source.ADMIN)
     etag = models.CharField(_("ETag"), max_length=500, blank=True)
     last_modified = models.CharField(_("last modified"), max_length=100, blank=True)
     last_fetch_at = models.DateTimeField(_("last fetch"), null=True, blank=True)

@@ -91,7 +91,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     if not CHROMIUM:
         pytest.skip("Chromium is not installed")
     var: Path = tmp_path_factory.mktemp("broker-browser")
-    process = BrokerProcess(var)
+    process = BrokerProcess(var, BROKER_ADMIN_2FA="optional")
     try:
         process.wait_until_greeted()
         wait_for(lambda: "poller=issues" in process.output, "the first issues are read")

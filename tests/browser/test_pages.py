@@ -70,6 +70,21 @@ def test_no_page_is_wider_than_its_window(visit: Visit, locale: str, width: int)
         assert visitor.page.get_attribute("html", "lang") == locale[:2]
 
 
+def test_a_row_is_a_card_on_a_phone(visit: Visit) -> None:
+    visitor = visit(width=390).log_in()
+    visitor.open("/admin/feeds/item/")
+    row = visitor.page.locator("#result_list tbody tr").first
+    cells = row.evaluate(
+        """row => [...row.cells].filter(cell => cell.offsetParent !== null).map(cell => [
+            cell.dataset.label || "", cell.getBoundingClientRect().right,
+            getComputedStyle(cell, "::before").content])"""
+    )
+    labels = [label for label, _right, _shown in cells]
+    assert labels[:3] == ["", "Title", "Status"]  # the box to tick first
+    assert all(right <= 390 for _label, right, _shown in cells)
+    assert all(shown == f'"{label}"' for label, _right, shown in cells if label)
+
+
 def test_every_page_that_the_admins_index_leads_to_answers(visit: Visit) -> None:
     visitor = visit().log_in()
     visitor.open("/admin/")
@@ -369,9 +384,9 @@ def test_the_middle_stays_usable_while_it_renews(visit: Visit) -> None:
     assert "Resume" in visitor.text("#live-note")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(visit: Visit, scheme: str) -> None:
-    visitor = visit(locale="ja-JP", color_scheme=scheme).log_in()
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_axe_finds_nothing_serious(visit: Visit, scheme: str, width: int) -> None:
+    visitor = visit(locale="ja-JP", color_scheme=scheme, width=width).log_in()
     things = ["/admin/redis/", "/admin/tasks/issue/1/change/", "/admin/feeds/item/1/change/"]
     found = []
     for path in [*STATUS, "/status/fixtures/reports/", *LISTS, *things]:

@@ -97,6 +97,19 @@ def test_tabs_keep_the_other_filters_and_the_search(boss: Client) -> None:
     assert tabs["deferred"].count == 1
 
 
+def test_what_tabs_choose_is_no_filter_and_the_panel_is_open_when_it_matters(boss: Client) -> None:
+    item(1, "2026-05-01T12:00", status=1, reason=2)
+    opened = '<details class="filter-panel" data-filter-title="panel" open>'
+    by_tab = boss.get(ITEMS, {"status__exact": "1"})
+    offered = {name for spec in by_tab.context["cl"].filter_specs for name in spec.expected_parameters()}
+    assert "reason__exact" in offered
+    assert "status__exact" not in offered
+    assert opened not in by_tab.content.decode()
+    assert "Clear all filters" in by_tab.content.decode()
+    assert opened in boss.get(ITEMS, {"reason__exact": "2"}).content.decode()
+    assert opened in boss.get(ITEMS, {"published_at_from": "2026-01-01"}).content.decode()
+
+
 def test_days_are_local_and_both_ends_belong_to_the_range(boss: Client) -> None:
     item(1, "2026-04-30T23:59:59")
     item(2, "2026-05-01T00:00:00")
