@@ -69,7 +69,8 @@ def test_restarted(world: FaultWorld, recorder: Recorder, name: str) -> None:
 
     def restart() -> bool:
         assert world.postgres is not None
-        world.postgres.restart()
+        # Not from the gate's own thread: the server would end with the thread that started it.
+        world.hands.submit(world.postgres.restart).result()
         return False
 
     order = Order(middle, "before", restart)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -42,9 +41,10 @@ def pause(seconds: float) -> Callable[[FaultWorld], bool]:
     """Stopped as a process that swaps or whose machine stands still: nothing is refused, nothing answered."""
 
     def act(world: FaultWorld) -> bool:
-        pid = world.redis_server.process.pid
-        os.kill(pid, signal.SIGSTOP)
-        threading.Timer(seconds, os.kill, (pid, signal.SIGCONT)).start()
+        process = world.redis_server.process
+        process.send_signal(signal.SIGSTOP)
+        # It may have been replaced by then: a process that has ended is left alone.
+        threading.Timer(seconds, process.send_signal, (signal.SIGCONT,)).start()
         return False
 
     return act
