@@ -143,24 +143,14 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         poller_states.ensure_rows(poller_table())
         return super().changelist_view(request, extra_context)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        poller = self.get_object(request, object_id)
-        context = {**(extra_context or {})}
-        if poller is not None:
-            is_paused = poller.paused_at is not None
-            second = ("resume", _("Resume")) if is_paused else ("pause", _("Pause"))
-            choices = [second] if is_paused else [("run_now", _("Run now")), second]
-            context |= {
-                "runs": PollerRun.objects.filter(name=poller.name).order_by("-started_at")[:20],
-                "allowed": choices if self.has_operate_permission(request) else [],
-            }
-        return super().change_view(request, object_id, form_url, context)
+    def page_context(self, request: HttpRequest, row: Poller) -> dict[str, Any]:
+        is_paused = row.paused_at is not None
+        second = ("resume", _("Resume")) if is_paused else ("pause", _("Pause"))
+        choices = [second] if is_paused else [("run_now", _("Run now")), second]
+        return {
+            "runs": PollerRun.objects.filter(name=row.name).order_by("-started_at")[:20],
+            "allowed": choices if self.has_operate_permission(request) else [],
+        }
 
 
 class NameFilter(admin.SimpleListFilter):

@@ -19,12 +19,15 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from broker_project.admin_lists import BaseAdmin, ListPage
+from broker_project.lib.hidden_text import made_visible
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -35,7 +38,16 @@ CONFIRM_FIELD = "confirmed"
 LOGGED_ROWS = 200  # an action on more rows leaves one entry for all of them
 ACTION_SECONDS = 60.0  # no row is begun after this: a request that never ends helps nobody
 
-__all__ = ["ActionReport", "BaseAdmin", "EvidenceAdmin", "ListPage", "confirmed_action", "in_time"]
+__all__ = [
+    "ActionReport",
+    "BaseAdmin",
+    "EvidenceAdmin",
+    "ListPage",
+    "OneRowAdmin",
+    "TimelineAdmin",
+    "confirmed_action",
+    "in_time",
+]
 
 
 @dataclass
@@ -92,6 +104,55 @@ class EvidenceAdmin(ListPage[ModelT]):
         """Who may run actions: those with the model's change permission, although nobody edits its rows."""
         options = self.opts
         return bool(request.user.has_perm(f"{options.app_label}.change_{options.model_name}"))
+
+
+class TimelineAdmin(EvidenceAdmin[ModelT]):
+    """What happened to the things of an app, newest first. ``shown_subject`` leads to the thing."""
+
+    list_display = ["at", "shown_subject", "shown_what", "shown_from", "shown_to", "shown_reason", "who"]
+    fields = ["at", "shown_subject", "shown_what", "shown_from", "shown_to", "reason", "who"]
+    readonly_fields = ["shown_subject", "shown_what", "shown_from", "shown_to"]
+    ordering = ["-pk"]
+    sortable_by = []
+
+    @admin.display(description=gettext_lazy("what"))
+    def shown_what(self, event: Any) -> str:
+        return str(event.shown_what)
+
+    @admin.display(description=gettext_lazy("from"))
+    def shown_from(self, event: Any) -> str:
+        return str(event.shown_from)
+
+    @admin.display(description=gettext_lazy("to"))
+    def shown_to(self, event: Any) -> str:
+        return str(event.shown_to)
+
+    @admin.display(description=gettext_lazy("reason"))
+    def shown_reason(self, event: Any) -> str:
+        return made_visible(event.reason)[:120]
+
+
+class OneRowAdmin(BaseAdmin[ModelT]):
+    """Settings in one row: its page is the list, and the row is made when somebody first looks."""
+
+    only_pk = 1
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        self.model._default_manager.get_or_create(pk=self.only_pk)
+        options = self.opts
+        return HttpResponseRedirect(
+            reverse(f"admin:{options.app_label}_{options.model_name}_change", args=[self.only_pk])
+        )
 
 
 ActionMethod = Callable[[Any, HttpRequest, QuerySet[Any]], ActionReport]

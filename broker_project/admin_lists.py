@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.options import IS_POPUP_VAR, IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR
 from django.core.paginator import Paginator
 from django.db.models import DateTimeField, Model, QuerySet
@@ -92,6 +93,21 @@ class ListPage(BaseAdmin[ModelT]):
     def prepare_rows(self, rows: list[ModelT]) -> list[ModelT]:
         """A place to add what columns need and the database does not have, for many rows at once."""
         return rows
+
+    def page_context(self, request: HttpRequest, row: ModelT) -> dict[str, Any]:
+        """What the page of one row shows beside its fields."""
+        return {}
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        context = self.page_context(request, row) if row is not None else {}
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **context})
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

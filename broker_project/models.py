@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import ClassVar
 
 from axes.models import AccessAttempt
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
@@ -22,8 +26,29 @@ class StatusEvent(models.Model):
     who = models.CharField(_("who"), max_length=150, blank=True)
     at = models.DateTimeField(_("when"), db_index=True)
 
+    words: ClassVar[
+        Mapping[str, Promise]
+    ] = {}  # how people read ``what``, where its translation is not enough
+
     class Meta:
         abstract = True
+
+    @staticmethod
+    def status_label(word: str) -> str:
+        """Events keep the word of a status; people read its label in their language."""
+        return gettext(word) if word else ""
+
+    @property
+    def shown_what(self) -> str:
+        return str(self.words.get(self.what) or gettext(self.what))
+
+    @property
+    def shown_from(self) -> str:
+        return self.status_label(self.from_status)
+
+    @property
+    def shown_to(self) -> str:
+        return self.status_label(self.to_status)
 
 
 class Poller(models.Model):

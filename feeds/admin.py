@@ -23,9 +23,10 @@ from django.views.decorators.http import require_POST
 from broker_project.admin_base import (
     ACTION_SECONDS,
     ActionReport,
-    BaseAdmin,
     EvidenceAdmin,
     ListPage,
+    OneRowAdmin,
+    TimelineAdmin,
     confirmed_action,
     in_time,
 )
@@ -192,39 +193,29 @@ class ItemAdmin(EvidenceAdmin[Item]):
         by_value = {status.value: counts[status.name.lower()] for status in Status}
         return choice_tabs("status__exact", Status.choices, by_value)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        item = self.get_object(request, object_id)
-        context = {**(extra_context or {})}
-        if item is not None:
-            detail, post = _detail_of(item), _post_of(item)
-            is_editable = item.status != Status.PROCESSED and (post is None or post.state == Post.State.DRAFT)
-            preview = ""
-            if post is not None:
-                preview = post.text
-            elif detail is not None and detail.summary:
-                preview = post_text(item, FeedSettings.current(), DEFAULT_LIMITS)
-            lease = getattr(item, "lease", None)
-            may_act = self.has_operate_permission(request)
-            context |= {
-                "item": item,
-                "standing": standing.item_standing(item, detail, lease, post, timezone.now()),
-                "allowed": standing.allowed_actions(item, lease) if may_act else [],
-                "detail": detail,
-                "post": post,
-                "post_address": _outside_link(post.url, post.url) if post else "",
-                "post_preview": preview,
-                "timeline": selectors.item_timeline(item.pk),
-                "can_edit_summary": is_editable and may_act,
-                "max_summary_length": MAX_SUMMARY_LENGTH,
-                "lease": lease,
-            }
-        return super().change_view(request, object_id, form_url, context)
+    def page_context(self, request: HttpRequest, row: Item) -> dict[str, Any]:
+        detail, post = _detail_of(row), _post_of(row)
+        is_editable = row.status != Status.PROCESSED and (post is None or post.state == Post.State.DRAFT)
+        preview = ""
+        if post is not None:
+            preview = post.text
+        elif detail is not None and detail.summary:
+            preview = post_text(row, FeedSettings.current(), DEFAULT_LIMITS)
+        lease = getattr(row, "lease", None)
+        may_act = self.has_operate_permission(request)
+        return {
+            "item": row,
+            "standing": standing.item_standing(row, detail, lease, post, timezone.now()),
+            "allowed": standing.allowed_actions(row, lease) if may_act else [],
+            "detail": detail,
+            "post": post,
+            "post_address": _outside_link(post.url, post.url) if post else "",
+            "post_preview": preview,
+            "timeline": selectors.item_timeline(row.pk),
+            "can_edit_summary": is_editable and may_act,
+            "max_summary_length": MAX_SUMMARY_LENGTH,
+            "lease": lease,
+        }
 
 
 def _outside_link(address: str, text: str) -> str | SafeString:
@@ -384,57 +375,20 @@ class HappeningFilter(admin.SimpleListFilter):
 
 
 @admin.register(ItemEvent)
-class ItemEventAdmin(EvidenceAdmin[ItemEvent]):
-    list_display = ["at", "shown_item", "shown_what", "shown_from", "shown_to", "shown_reason", "who"]
+class ItemEventAdmin(TimelineAdmin[ItemEvent]):
     list_filter = [HappeningFilter, ("at", DateRangeFilter)]
     list_select_related = ["item"]
     search_fields = ["=item__id", "who"]
     search_help_text = _("Number of the item or who")
     slow_lookups = ("q", "what")
     empty_hint = _("Everything that happens to an item is written down here.")
-    ordering = ["-pk"]
-    sortable_by = []
-    fields = ["at", "shown_item", "shown_what", "shown_from", "shown_to", "reason", "who"]
-    readonly_fields = ["shown_item", "shown_what", "shown_from", "shown_to"]
 
     @admin.display(description=_("item"))
-    def shown_item(self, event: ItemEvent) -> SafeString:
+    def shown_subject(self, event: ItemEvent) -> SafeString:
         address = reverse("admin:feeds_item_change", args=[event.item_id])
         return format_html('<a href="{}"><bdi>{}</bdi></a>', address, event.item.title[:80])
 
-    @admin.display(description=_("what"))
-    def shown_what(self, event: ItemEvent) -> str:
-        return event.shown_what
-
-    @admin.display(description=_("from"))
-    def shown_from(self, event: ItemEvent) -> str:
-        return event.shown_from
-
-    @admin.display(description=_("to"))
-    def shown_to(self, event: ItemEvent) -> str:
-        return event.shown_to
-
-    @admin.display(description=_("reason"))
-    def shown_reason(self, event: ItemEvent) -> str:
-        return event.reason[:120]
-
 
 @admin.register(FeedSettings)
-class FeedSettingsAdmin(BaseAdmin[FeedSettings]):
+class FeedSettingsAdmin(OneRowAdmin[FeedSettings]):
     readonly_fields = ["changed_at"]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: FeedSettings | None = None) -> bool:
-        return False
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """There is one row: its page is the list. It is made when somebody first looks."""
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
-        if not FeedSettings.objects.exists():
-            FeedSettings().save()
-        return HttpResponseRedirect(reverse("admin:feeds_feedsettings_change", args=[1]))

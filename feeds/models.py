@@ -191,6 +191,7 @@ class ItemEvent(StatusEvent):
     """The timeline of an item."""
 
     item = models.ForeignKey(Item, models.CASCADE, related_name="events")
+    words = WORDS
 
     class Meta:
         verbose_name = _("event")
@@ -200,23 +201,10 @@ class ItemEvent(StatusEvent):
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.what}"
 
-    @property
-    def shown_what(self) -> str:
-        return str(WORDS.get(self.what, self.what))
-
-    @property
-    def shown_from(self) -> str:
-        return _status_label(self.from_status)
-
-    @property
-    def shown_to(self) -> str:
-        return _status_label(self.to_status)
-
-
-def _status_label(word: str) -> str:
-    """Events keep the name of a status; people read its label in their language."""
-    name = word.upper()
-    return str(Status[name].label) if name in Status.__members__ else word
+    @staticmethod
+    def status_label(word: str) -> str:
+        name = word.upper()
+        return str(Status[name].label) if name in Status.__members__ else word
 
 
 class FeedSettings(models.Model):

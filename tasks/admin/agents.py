@@ -207,18 +207,8 @@ class AgentAdmin(ListPage[Agent]):
             Tab(_("disabled"), counts[False], (("is_enabled__exact", "0"),)),
         ]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        agent = self.get_object(request, object_id)
-        context = {**(extra_context or {})}
-        if agent is not None:
-            context |= {
-                "attempts": selectors.agent_history(agent.pk),
-                "may_rotate": self.has_change_permission(request),
-            }
-        return super().change_view(request, object_id, form_url, context)
+    def page_context(self, request: HttpRequest, row: Agent) -> dict[str, Any]:
+        return {
+            "attempts": selectors.agent_history(row.pk),
+            "may_rotate": self.has_change_permission(request),
+        }

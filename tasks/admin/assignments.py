@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -129,22 +129,12 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
         return choice_tabs("state__exact", STATE_CHOICES, selectors.assignment_counts())
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        row = self.get_object(request, object_id)
-        context = {**(extra_context or {})}
-        if row is not None:
-            may_act = self.has_operate_permission(request)
-            is_live = row.state == AssignmentState.LIVE
-            context |= {
-                "answer": row.answer,
-                "issue_address": outside_link(str(row.answer.get("issue_url", "")), gettext("On GitHub")),
-                "timeline": selectors.assignment_timeline(row.pk),
-                "allowed": [("release", _("Release")), ("park", _("Park"))] if may_act and is_live else [],
-            }
-        return super().change_view(request, object_id, form_url, context)
+    def page_context(self, request: HttpRequest, row: Assignment) -> dict[str, Any]:
+        may_act = self.has_operate_permission(request)
+        is_live = row.state == AssignmentState.LIVE
+        return {
+            "answer": row.answer,
+            "issue_address": outside_link(str(row.answer.get("issue_url", "")), gettext("On GitHub")),
+            "timeline": selectors.assignment_timeline(row.pk),
+            "allowed": [("release", _("Release")), ("park", _("Park"))] if may_act and is_live else [],
+        }

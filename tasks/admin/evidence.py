@@ -11,11 +11,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import EvidenceAdmin
+from broker_project.admin_base import EvidenceAdmin, TimelineAdmin
 from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.hidden_text import made_visible
 from tasks import selectors
-from tasks.admin.shown import issue_link, label_chips, outside_link, short
+from tasks.admin.shown import issue_link, label_chips, outside_link
 from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
 from tasks.words import EVENT_KINDS
 
@@ -99,39 +99,28 @@ class WhatFilter(admin.SimpleListFilter):
 
 
 @admin.register(Event)
-class EventAdmin(EvidenceAdmin[Event]):
+class EventAdmin(TimelineAdmin[Event]):
     list_display = [
         "at",
-        "issue",
+        "shown_subject",
         "repository",
         "shown_what",
-        "from_status",
-        "to_status",
+        "shown_from",
+        "shown_to",
         "shown_reason",
         "who",
     ]
+    fields = ["repository", "assignment", *TimelineAdmin.fields]
     list_filter = [WhatFilter, ("at", DateRangeFilter), "repository"]
     slow_lookups = ("q", "what")
     empty_hint = _("Everything that happens to an issue is written down here.")
     list_select_related = ["repository"]
     search_fields = ["=number", "who"]
     search_help_text = _("Issue number or who")
-    ordering = ["-pk"]
-    sortable_by = []
-    exclude = ["number"]
-    readonly_fields = ["issue"]
 
     @admin.display(description=_("issue"))
-    def issue(self, event: Event) -> SafeString:
+    def shown_subject(self, event: Event) -> SafeString:
         return issue_link(event.repository_id, event.number)
-
-    @admin.display(description=_("what"))
-    def shown_what(self, event: Event) -> str:
-        return gettext(event.what)
-
-    @admin.display(description=_("reason"))
-    def shown_reason(self, event: Event) -> str:
-        return short(event.reason)
 
 
 @admin.register(WebhookDelivery)

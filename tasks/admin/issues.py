@@ -183,35 +183,25 @@ class IssueAdmin(EvidenceAdmin[Issue]):
             row.verdict = found.get(row.pk, "")  # type: ignore[attr-defined]
         return rows
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        issue = self.get_object(request, object_id)
-        context = {**(extra_context or {})}
-        if issue is not None:
-            reason = issue_states.reasons([issue], timezone.now()).get(issue.pk, "")
-            attempts = selectors.attempts(issue.repository_id, issue.number)
-            live = next((row for row in attempts if row.state in LIVE_STATES), None)
-            context |= {
-                "issue": issue,
-                "hidden": hidden_count(issue.title) + hidden_count(issue.body),
-                "reason": reason_in_words(reason),
-                "advice": advice_for(reason),
-                "has_edit": reason == EDITED,
-                "is_on_offer": reason == issue_states.ON_OFFER,
-                "attempts": attempts,
-                "live": live,
-                "pulls": selectors.linked_pulls(issue),
-                "timeline": selectors.timeline(issue.repository_id, issue.number),
-                "github_link": outside_link(issue.html_url, issue.html_url),
-                "label_chips": label_chips(issue.labels),
-                "allowed": self.allowed_actions(request, issue, is_live=live is not None),
-            }
-        return super().change_view(request, object_id, form_url, context)
+    def page_context(self, request: HttpRequest, row: Issue) -> dict[str, Any]:
+        reason = issue_states.reasons([row], timezone.now()).get(row.pk, "")
+        attempts = selectors.attempts(row.repository_id, row.number)
+        live = next((row for row in attempts if row.state in LIVE_STATES), None)
+        return {
+            "issue": row,
+            "hidden": hidden_count(row.title) + hidden_count(row.body),
+            "reason": reason_in_words(reason),
+            "advice": advice_for(reason),
+            "has_edit": reason == EDITED,
+            "is_on_offer": reason == issue_states.ON_OFFER,
+            "attempts": attempts,
+            "live": live,
+            "pulls": selectors.linked_pulls(row),
+            "timeline": selectors.timeline(row.repository_id, row.number),
+            "github_link": outside_link(row.html_url, row.html_url),
+            "label_chips": label_chips(row.labels),
+            "allowed": self.allowed_actions(request, row, is_live=live is not None),
+        }
 
     def allowed_actions(self, request: HttpRequest, issue: Issue, *, is_live: bool) -> list[tuple[str, Any]]:
         if not self.has_operate_permission(request) or not issue.is_open:
