@@ -7,8 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
-from broker_project.config import Config, Source
+from broker_project.config import Config
 from broker_project.context import systems
+from broker_project.lib.outside_config import Source
 
 
 @register(Tags.security, deploy=True)

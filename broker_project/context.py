@@ -7,8 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from broker_project.config import Config, Source
+from broker_project.config import Config
 from broker_project.lib.dynamic_config import maintenance
+from broker_project.lib.outside_config import Source
 
 
 def systems(config: Config) -> dict[str, Source]:

@@ -10,7 +10,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from broker_project.config import Source
+from broker_project.lib.outside_config import Source
 from broker_project.standing import Standing, standstill
 from feeds.lifecycle import WAITING, Reason, Status, can_retry, can_skip
 from feeds.models import Item, ItemDetail, ItemLease, Post

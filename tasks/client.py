@@ -25,7 +25,6 @@ from django.utils import timezone
 from github import Auth, Github, GithubException
 from github.Requester import Requester
 
-from broker_project.config import GitHubConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
     Missing,
@@ -36,6 +35,7 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
+from broker_project.lib.outside_config import GitHubConfig, Source
 from broker_project.lib.redaction import redact
 from broker_project.lib.transport import call_limit
 from tasks.github_answers import (

@@ -17,10 +17,10 @@ from django.conf import settings
 from django.db import OperationalError
 from django.utils import timezone
 
-from broker_project.config import Source
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
+from broker_project.lib.outside_config import Source
 from tasks.directory import Caller, directory
 from tasks.index import ClaimRequest, claim_arguments, rebuild_if_needed
 from tasks.lifecycle import AssignmentState, TaskType

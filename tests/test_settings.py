@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from broker_project import config as config_module
-from broker_project.config import Config, Source, load, sandbox_url_file
+from broker_project.config import Config, load, sandbox_url_file
 from broker_project.lib import access_config
 from broker_project.lib.access_config import LOOPBACK
 from broker_project.lib.environment import ConfigError
+from broker_project.lib.outside_config import Source
 from tasks.waiting import WORKERS
 
 SECRET = "s" * 40

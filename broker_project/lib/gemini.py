@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import httpx
 import pydantic
 
-from broker_project.config import GeminiConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
     OutsideError,
@@ -30,6 +29,7 @@ from broker_project.lib.errors import (
     error_for_status,
 )
 from broker_project.lib.logs import get_logger
+from broker_project.lib.outside_config import GeminiConfig, Source
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS, call_limit, limited_client, time_limit

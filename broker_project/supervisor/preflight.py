@@ -25,9 +25,10 @@ from django.db.migrations.executor import MigrationExecutor
 from django_q.tasks import async_task
 
 from broker_project.cluster import FIRST_ROUND
-from broker_project.config import Config, Source
+from broker_project.config import Config
 from broker_project.lib import keyspace as k
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
+from broker_project.lib.outside_config import Source
 from broker_project.lib.redaction import redact
 from broker_project.lib.stores import keyspace, redis_client
 from broker_project.models import PollerRun

@@ -10,7 +10,6 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from broker_project.config import Source
 from broker_project.lib.errors import (
     BadAnswer,
     OutsideError,
@@ -21,6 +20,7 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
+from broker_project.lib.outside_config import Source
 from feeds.clients.mastodon import MastodonAccount, links_of
 from sandbox.launcher import SandboxHandle
 from tests.support.raw_server import raw_server

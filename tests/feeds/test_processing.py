@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from broker_project.config import Source
+from broker_project.lib.outside_config import Source
 from broker_project.pollers import PollOptions
 from feeds.clients.mastodon import MastodonAccount
 from feeds.documents import ReadDocument

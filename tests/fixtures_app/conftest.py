@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
-from broker_project.config import FootballConfig, GeminiConfig, Source, StorageConfig
 from broker_project.lib.gemini import Gemini
+from broker_project.lib.outside_config import FootballConfig, GeminiConfig, Source, StorageConfig
 from broker_project.lib.retry import RetryPolicy
 from broker_project.pollers import PollOptions
 from fixtures.clients.football import FootballClient

@@ -12,8 +12,8 @@ import pytest
 import redis
 from django.core.management import call_command
 
-from broker_project.config import FootballConfig, Source
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
+from broker_project.lib.outside_config import FootballConfig, Source
 from broker_project.pollers import PollOptions
 from fixtures.clients.football import FootballClient
 from fixtures.csv_sync import TableUnreadable, csv_needs_sync

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_project.config import Source, StorageConfig
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.gemini import Gemini
+from broker_project.lib.outside_config import Source, StorageConfig
 from broker_project.lib.retry import RetryPolicy
 from broker_project.pollers import PollOptions
 from fixtures.clients.football import FootballClient

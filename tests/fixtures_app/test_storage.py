@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.config import Source, StorageConfig
 from broker_project.lib.errors import (
     BadAnswer,
     Missing,
@@ -19,6 +18,7 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
+from broker_project.lib.outside_config import Source, StorageConfig
 from fixtures.clients.storage import NO_OBJECT, BucketStorage, FolderStorage, StaleGeneration, Storage
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import QUICK

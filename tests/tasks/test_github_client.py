@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import settings
 
-from broker_project.config import Source
 from broker_project.lib import errors
 from broker_project.lib.dynamic_config import read_rate_limit
 from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.outside_config import Source
 from sandbox.launcher import SandboxHandle
 from tasks import github_answers
 from tasks.client import GitHubClient, client_for
