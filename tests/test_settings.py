@@ -12,7 +12,7 @@ import pytest
 
 from broker_project import config as config_module
 from broker_project.config import Config, load, sandbox_url_file
-from broker_project.lib import access_config
+from broker_project.lib import access_config, outside_config
 from broker_project.lib.access_config import LOOPBACK
 from broker_project.lib.environment import ConfigError
 from broker_project.lib.outside_config import Source
@@ -136,9 +136,12 @@ def test_a_bad_value_is_refused_with_a_sentence_that_names_the_setting(
     assert "\n" not in sentence
 
 
+MODULES = (config_module, access_config, outside_config)
+
+
 def test_every_setting_is_in_the_table() -> None:
     """A setting that is read and neither in the table nor free text has no test for its bad values."""
-    source = "".join(Path(str(module.__file__)).read_text() for module in (config_module, access_config))
+    source = "".join(Path(str(module.__file__)).read_text() for module in MODULES)
     read_names = set(re.findall(r'(?:env\.\w+|outer\.get|rate)\(\s*"([A-Z][A-Z_0-9]+)"', source)) - {
         "BROKER_ENV_FILE"
     }
