@@ -20,7 +20,8 @@ _django = get_asgi_application()
 from broker_project.body_cap import call_capped  # noqa: E402
 from broker_project.embedded import start_embedded_redis_for_this_process  # noqa: E402
 from broker_project.lib.in_use import mark_in_use  # noqa: E402
-from tasks.hot import HotPath  # noqa: E402
+from tasks.hot import HotPath, reply  # noqa: E402
+from tasks.requests import stopping_answer  # noqa: E402
 from tasks.waiting import Hub  # noqa: E402
 
 
@@ -35,7 +36,7 @@ class Application:
             if self.hot is not None and HotPath.matches(scope):
                 await self.hot(scope, receive, send)
             else:
-                await call_capped(_django, scope, receive, send)
+                await call_django(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self.lifespan(receive, send)
 
@@ -55,6 +56,30 @@ class Application:
                     await self.hot.hub.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def call_django(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Django's answer; or, when the server's patience ends while it stops, a word to come back.
+
+    Django, once cancelled, waits for its thread and keeps the whole loop waiting with it. So it is left alone: what it
+    does is done to its end, or cut off with the process, and either is fine.
+    """
+    has_begun = is_over = False
+
+    async def watched(message: dict[str, Any]) -> None:
+        nonlocal has_begun
+        if not is_over:
+            has_begun = True
+            await send(message)
+
+    work = asyncio.ensure_future(call_capped(_django, scope, receive, watched))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if has_begun:
+            raise
+        is_over = True
+        await reply(send, stopping_answer())
 
 
 def close_on_signals(close: Callable[[], None]) -> None:

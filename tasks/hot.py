@@ -34,6 +34,7 @@ from tasks.requests import (
     problem,
     redis_down_answer,
     refusal_before_claim,
+    stopping_answer,
 )
 from tasks.schemas import Heartbeat, RequestTask
 from tasks.services.leases import LeaseLost, find_assignment, restore_heartbeat, save_heartbeat
@@ -71,6 +72,10 @@ class HotPath:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         try:
             answer = await self.answer(scope, receive)
+        except asyncio.CancelledError:
+            # The server stops and will not wait any longer. A task that is just being assigned is kept: who asks again
+            # with the same request id gets it.
+            answer = stopping_answer()
         except AccessRefused as refused:
             answer = problem(refused.status, refused.code, refused.message, refused.retry_after_seconds)
         except RedisError as error:

@@ -166,5 +166,9 @@ def database_down_answer() -> Answer:
     return problem(503, "database_down", "The database does not take this now; please come back.", 5)
 
 
+def stopping_answer() -> Answer:
+    return problem(503, "stopping", "The server is stopping; please come back.", 5)
+
+
 def nothing_answer(timeout: float) -> Answer:
     return Answer(204, retry_after_seconds=5 if timeout == 0 else 1)

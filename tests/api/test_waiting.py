@@ -256,6 +256,46 @@ def test_a_repeated_request_waits_for_the_first_one_in_flight(
     assert again.result().json()["assignment_id"] == first.result().json()["assignment_id"]
 
 
+def test_who_is_in_work_when_patience_ends_is_told_to_come_back(
+    idle: BrokerServer, pool: ThreadPoolExecutor
+) -> None:
+    """GitHub hangs while the server is told to stop: 503 for the lean path and for Django, and nothing is lost."""
+    idle.stop()
+    idle.drain_seconds = 1
+    idle.start()
+    open_issue(idle)
+    idle.poll("issues")
+    complete = f"/api/v1/assignments/{ask(idle, 'agent-2').json()['assignment_id']}/complete"
+
+    def finish() -> httpx.Response:
+        with idle.client(timeout=60) as client:
+            return client.post(complete, json={"result": {"summary": "done"}})
+
+    lock = KEYS.key(k.ISSUE_LOCK, number=open_issue(idle)["number"])
+    idle.poll("issues")
+    github = psutil.Process(idle.sandbox.process.pid)
+    github.suspend()
+    try:
+        asked = pool.submit(ask, idle, "agent-1", 0, request_id="r-1")
+        wait_for(lambda: bool(idle.redis.exists(lock)), "the task is being assigned")
+        finished = pool.submit(finish)
+        wait_for(lambda: waiting(idle) >= 2, "both are in work")
+        assert idle.process is not None
+        idle.process.terminate()
+        for told in (asked.result(), finished.result()):
+            assert (told.status_code, told.json()["error"]) == (503, "stopping")
+            assert told.headers["Retry-After"] == "5"
+    finally:
+        github.resume()
+    idle.process.wait(30)
+    assert "Traceback" not in idle.output
+    idle.start()
+    again = ask(idle, "agent-1", 0, request_id="r-1")
+    assert again.status_code == 200
+    assert finish().status_code == 200
+    assert len(idle.query("SELECT 1 FROM tasks_assignment WHERE number = ?", again.json()["issue_id"])) == 1
+
+
 def test_a_waiting_twin_hears_of_the_task_in_the_end(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
     twins = [pool.submit(ask, idle, "agent-1", 4, request_id="r-1") for _ in range(2)]
     wait_for(lambda: waiting(idle) >= 2, "both wait")

@@ -62,6 +62,7 @@ class BrokerServer:
             },
         )
         self.log = var / f"server-{self.port}.log"
+        self.drain_seconds = 10
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,7 +85,8 @@ class BrokerServer:
         """Start it and wait until it answers."""
         parent = os.getpid()
         command = [sys.executable, "-m", "uvicorn", "broker_project.asgi:application"]
-        command += ["--port", str(self.port), "--log-level", "warning", "--timeout-graceful-shutdown", "10"]
+        command += ["--port", str(self.port), "--log-level", "warning", "--timeout-graceful-shutdown"]
+        command += [str(self.drain_seconds)]
         command += ["--workers", str(self.workers)] if self.workers > 1 else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
