@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from broker_project.lib.hidden_text import is_invisible
+from broker_project.lib.hidden_text import has_invisible
 
 DELIVERABLES = re.compile(r"^## 成果物", re.MULTILINE)
 FEATURE_LINE = re.compile(
@@ -82,7 +82,7 @@ def name_problem(name: str) -> str:
     """Why git, or safety, forbids the name; empty if it is fine. The rules of ``git check-ref-format`` and more."""
     if not name:
         return "empty"
-    if not name.isprintable() or any(char.isspace() or is_invisible(char) for char in name):
+    if not name.isprintable() or re.search(r"\s", name) or has_invisible(name):
         return "spaces, control or hidden characters"
     if len(name.encode()) > MAX_BRANCH_BYTES:
         return "too long"

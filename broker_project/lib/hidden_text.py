@@ -80,6 +80,11 @@ def is_invisible(char: str) -> bool:
     return ord(char) & 0xFFFE == 0xFFFE
 
 
+def has_invisible(text: str) -> bool:
+    """Whether any character is one that nobody sees, however ordinary it is in other writing."""
+    return any(is_invisible(found.group()) for found in SUSPECT.finditer(text))
+
+
 def hidden_positions(text: str) -> list[int]:
     """Where the hidden characters are: the invisible ones that no ordinary writing puts there."""
     flags: set[int] = set()
