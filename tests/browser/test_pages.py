@@ -132,6 +132,7 @@ def test_a_list_is_narrowed_by_dates_and_acted_on_as_a_whole(visit: Visit) -> No
     visitor.open("/admin/fixtures/fixturestatus/")
     page.click(".status-tabs a:has-text('pending')")
     page.wait_for_load_state()
+    page.click(".filter-panel > summary")
     page.fill(".date-range input[name=date_from]", "2000-01-01")
     page.click(".date-range button")
     page.wait_for_load_state()

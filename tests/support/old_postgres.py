@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
@@ -29,7 +29,8 @@ def _accept(listener: socket.socket, version: str) -> None:
 
 
 def _serve(client: socket.socket, version: str) -> None:
-    with client, client.makefile("rb") as stream:
+    # The client has seen enough when it goes, however abruptly.
+    with suppress(ConnectionError), client, client.makefile("rb") as stream:
         while (request := _startup(stream.read(4), stream)) in (SSL_REQUEST, GSS_REQUEST):
             client.sendall(b"N")
         if not request:
