@@ -13,7 +13,7 @@ MIN_SUMMARY_CHARACTERS = 20
 
 LINK = re.compile(r"https?://[^\s<>\"'「」『』（）()【】、。]+", re.IGNORECASE)
 # Behind a letter of another script an @ may call somebody, too; behind a Latin one it is an e-mail address.
-MENTION = re.compile(r"(?<![A-Za-z0-9_/])[@＠]([A-Za-z0-9_][\w.-]*(?:[@＠][\w.-]+)?)")
+MENTION = re.compile(r"(?<![A-Za-z0-9_/])[@＠]+([A-Za-z0-9_][\w.-]*(?:[@＠][\w.-]+)?)")
 _SPACES = re.compile(r"[^\S\n]+")
 
 
@@ -32,7 +32,9 @@ def without_foreign_links(text: str, source: str) -> str:
 
 def without_mentions(text: str) -> str:
     """The text with every @name as a plain name: it notifies nobody."""
-    return MENTION.sub(lambda match: match.group(1).replace("@", " ").replace("＠", " "), text)
+    while MENTION.search(text):  # what is left of one may be another
+        text = MENTION.sub(lambda match: match.group(1).replace("@", " ").replace("＠", " "), text)
+    return text
 
 
 def tidy(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -71,14 +72,22 @@ def detail_of(text: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """JSON whose texts every database takes: no NUL, no half of a surrogate pair."""
+    """JSON that every database takes: no NUL, no half of a surrogate pair, no number beyond all numbers."""
     try:
-        data = json.loads(text.replace("\\u0000", "\\ufffd"))
+        data = json.loads(text.replace("\\u0000", "\\ufffd"), parse_float=_finite, parse_constant=_finite)
         if SURROGATE.search(text):
             data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise BadAnswer(SYSTEM, "an answer that is not JSON") from None
     return data
+
+
+def _finite(text: str) -> float:
+    """Python would take ``Infinity``, ``NaN`` and ``1e999``, and write what is no JSON."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def as_object(data: Any) -> Json:

@@ -81,6 +81,8 @@ def test_a_summary_calls_nobody_and_leads_nowhere(text: str, characters: int) ->
 
 
 @given(model_text, model_text, st.integers(60, 600))
+@example("", "@@0", 60)
+@example("", "@＠@a@b", 60)
 def test_a_post_has_one_link_and_fits(title: str, summary: str, limit: int) -> None:
     post = compose(
         DEFAULT_POST_TEMPLATE, title=title, summary=summary, url=URL, max_characters=limit, link_characters=23

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -105,6 +106,8 @@ def test_any_signed_body_gets_a_documented_answer(world: World) -> None:
         json.dumps(payload_of("opened", issue=issue_shape(8, labels=["\x00"], user={"login": 7}))).encode(),
     )
     @example("issues", json.dumps(payload_of("deleted", issue={"number": 2**70})).encode())
+    @example("issues", json.dumps(payload_of("opened", issue=issue_shape(8, comments=math.inf))).encode())
+    @example("issues", json.dumps(payload_of("opened", issue=issue_shape(8))).replace("8", "1e999").encode())
     @example(
         "issues", json.dumps(payload_of("opened", issue=issue_shape(8), sender={"login": "x" * 500})).encode()
     )
