@@ -7,10 +7,11 @@ import pytest
 from fixtures.clients.storage import BucketStorage, Storage, StoredObject
 from fixtures.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.csv_table import HEADER, parse_table
-from fixtures.lifecycle import JST, Rules
+from fixtures.lifecycle import JST, Rules, jst_text
 from fixtures.models import CsvState, FixtureStatus, Match
 from fixtures.services import retry_match
 from fixtures.status_manager import FixtureStatusManager
+from fixtures.transitions import detect_match
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db
@@ -222,9 +223,19 @@ def test_old_rows_leave_the_file_but_not_those_of_others(storage: Storage) -> No
     long_ago = NOW - dt.timedelta(days=31)
     put(storage, "555,2025-11-01,2025-11-01T19:00:00+09:00,complete,,2025-11-01T18:01:00+09:00,0,")
     begin("1", long_ago).mark_complete("1")
+    FixtureStatus.objects.update(first_attempt_at=jst_text(long_ago), last_attempt_at=jst_text(long_ago))
     begin("2", NOW - dt.timedelta(days=29)).mark_complete("2")
     sync(storage)
     assert rows(storage) == {"2": "complete", "555": "complete"}
+
+
+def test_a_day_of_long_ago_that_is_worked_on_now_is_in_the_file(storage: Storage) -> None:
+    long_ago = NOW - dt.timedelta(days=300)
+    begin("1", long_ago).mark_complete("1")
+    begin("2", long_ago).mark_failed("2", "error")
+    detect_match("3", long_ago, now=NOW, who="test")
+    sync(storage)
+    assert rows(storage) == {"1": "complete", "2": "failed", "3": "pending"}
 
 
 def test_a_row_of_others_becomes_ours_with_its_match(storage: Storage) -> None:

@@ -263,6 +263,37 @@ def test_what_is_called_off_is_never_reported(
     assert not Report.objects.filter(match=match).exists()
 
 
+@pytest.mark.parametrize("change", ["PST", "CANC", "ABD", "moved"])
+def test_a_dispatch_notices_what_changed_since_the_search(
+    epl: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock, change: str
+) -> None:
+    discover(epl, options)
+    settle(epl, options)
+    match = Match.objects.filter(
+        kickoff_at__gt=START + dt.timedelta(hours=2), schedule="NS", report__isnull=True
+    ).earliest("kickoff_at")
+    later = match.kickoff_at + dt.timedelta(days=1)
+    override = {"kickoff": later.isoformat()} if change == "moved" else {"status": change}
+    sandbox.load("football", {"overrides": {match.fixture_id: override}})
+    clock.set(match.kickoff_at)
+    counts = dispatch(epl, options)
+    assert not Report.objects.filter(match=match).exists()
+    row = FixtureStatus.objects.get(pk=match.fixture_id)
+    assert (row.status, row.attempts) == ("pending", 0)
+    assert counts["moved"] == (change == "moved")
+    if change == "moved":
+        assert row.kickoff_at == later
+
+
+def test_a_dispatch_that_cannot_look_again_goes_by_what_it_knows(
+    epl: Outside, options: Options, sandbox: SandboxHandle
+) -> None:
+    discover(epl, options)
+    FixtureStatus.objects.filter(status="complete").update(status="pending", last_attempt_at=None)
+    sandbox.fault("football", "status", status=500, path=r"/fixtures\?ids=", times=0)
+    assert dispatch(epl, options)["reported"] >= 1
+
+
 def test_what_was_called_off_before_it_was_found_has_no_row(
     epl: Outside, options: Options, sandbox: SandboxHandle
 ) -> None:
