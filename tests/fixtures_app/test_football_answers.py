@@ -152,12 +152,14 @@ def test_only_days_before_the_match_day_in_japan_and_never_the_match_itself(raw:
     assert len(later) == 4
 
 
-def test_lineups_are_whole_or_not_there(raw: Any) -> None:
+def test_lineups_are_shown_as_published_or_not_there(raw: Any) -> None:
     found = read_lineups(raw["lineups"])
     assert [len(lineup.starters) for lineup in found] == [11, 11]
     assert all(lineup.formation and len(lineup.colour) == 6 for lineup in found)
     raw["lineups"][0]["startXI"].pop()
-    assert len(read_lineups(raw["lineups"])) == 1
+    assert [len(lineup.starters) for lineup in read_lineups(raw["lineups"])] == [10, 11]
+    raw["lineups"][0]["startXI"].clear()
+    assert [len(lineup.starters) for lineup in read_lineups(raw["lineups"])] == [11]
 
 
 @pytest.mark.parametrize("junk", [5, True, 1.5, "eleven", {"player": 1}])

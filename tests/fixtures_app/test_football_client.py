@@ -236,6 +236,20 @@ def test_form_and_head_to_head_end_the_day_before(football: FootballClient, cloc
     assert all(entry.day < TODAY for entry in [*form, *meetings])
 
 
+def test_early_in_a_season_the_form_goes_back_to_the_one_before(
+    football: FootballClient, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    match = a_match(football)
+    day = dt.date(2026, 7, 2)
+    clock.set(dt.datetime(2026, 7, 2, 11, 0, tzinfo=dt.UTC))
+    sandbox.clear_calls()
+    form = football.form(match, match.home_id, day)
+    assert len(form) == 5
+    assert min(entry.day for entry in form) < dt.date(2026, 7, 1)
+    seasons = [call["path"].partition("season=")[2][:4] for call in reversed(sandbox.calls("football"))]
+    assert seasons == ["2026", "2025"]
+
+
 def test_a_table_read_after_kickoff_is_not_used(football: FootballClient, clock: SharedClock) -> None:
     match = a_match(football)
     clock.set(match.kickoff_at + dt.timedelta(minutes=1))
