@@ -9,7 +9,7 @@ from fixtures.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.csv_table import HEADER, parse_table
 from fixtures.lifecycle import JST, Rules, jst_text
 from fixtures.models import CsvState, FixtureStatus, Match
-from fixtures.services import retry_match
+from fixtures.services import reset_attempts, retry_match
 from fixtures.status_manager import FixtureStatusManager
 from fixtures.transitions import detect_match
 from sandbox.launcher import SandboxHandle
@@ -236,6 +236,28 @@ def test_a_day_of_long_ago_that_is_worked_on_now_is_in_the_file(storage: Storage
     detect_match("3", long_ago, now=NOW, who="test")
     sync(storage)
     assert rows(storage) == {"1": "complete", "2": "failed", "3": "pending"}
+
+
+def test_what_others_change_in_their_own_row_stands_without_an_attempt(storage: Storage) -> None:
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,pending,,,0,")
+    sync(storage)
+    put(storage, "555,2026-01-06,2026-01-06T20:00:00+09:00,failed,,,2,no stream")
+    sync(storage)
+    found = storage.read(PATH)
+    assert found is not None
+    (row,) = parse_table(found.data)
+    assert (row.kickoff_jst, row.status, row.attempts) == ("2026-01-06T20:00:00+09:00", "failed", 2)
+    assert FixtureStatus.objects.get(pk="555").error_message == "no stream"
+
+
+def test_what_a_person_did_here_with_a_row_of_others_stands(storage: Storage) -> None:
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,failed,,,3,no stream")
+    sync(storage)
+    reset_attempts("555", who="somebody")
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,failed,,,3,no stream", OTHERS)
+    sync(storage)
+    assert FixtureStatus.objects.get(pk="555").attempts == 0
+    assert rows(storage) == {"555": "failed", "777": "complete"}
 
 
 def test_a_row_of_others_becomes_ours_with_its_match(storage: Storage) -> None:

@@ -152,3 +152,4 @@ def test_the_newer_attempt_wins_and_ours_if_neither_is() -> None:
     assert merge_row(ROW, same) == ROW
     assert merge_row(ROW, newer).status is Status.COMPLETE
     assert merge_row(ROW, newer).kickoff_jst == ROW.kickoff_jst
+    assert merge_row(ROW, newer).first_attempt_at == ROW.first_attempt_at
