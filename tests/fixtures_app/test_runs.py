@@ -106,6 +106,24 @@ def test_selection_takes_the_best_five_and_says_why(
     assert not Match.objects.filter(selection="").exists()
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "drop"},
+        {"kind": "status", "status": 200, "body": {"errors": {"rateLimit": "Too many"}, "response": []}},
+    ],
+)
+def test_ranking_does_not_wait_for_every_line_up_that_is_not_to_be_had(
+    outside: Outside, options: Options, sandbox: SandboxHandle, fault: dict[str, Any]
+) -> None:
+    sandbox.fault("football", path="/fixtures/lineups", times=0, **fault)
+    discover(outside, options)
+    asked = Counter(call["path"] for call in sandbox.calls("football") if "/fixtures/lineups" in call["path"])
+    # One to rank by, and each guide its own.
+    assert len(asked) <= 6
+    assert Match.objects.filter(selection="left: run_is_full").exists()
+
+
 def test_matches_a_run_is_a_setting(outside: Outside, options: Options) -> None:
     FixtureSettings.objects.create(matches_per_run=2)
     assert discover(outside, options)["reported"] == 2
