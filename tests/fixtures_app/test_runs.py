@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.core.cache import caches
 from django.core.management import call_command
 
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
@@ -338,8 +339,6 @@ def test_a_guide_without_line_ups_is_renewed_once_they_are_out(
     clock.set(match.kickoff_at - dt.timedelta(minutes=45))
     assert dispatch(epl, options)["renewed"] == 0
 
-    from django.core.cache import caches
-
     caches["default"].clear()  # a minute has passed for Redis, too
     clock.set(match.kickoff_at - dt.timedelta(minutes=35))
     sandbox.clear_calls()
@@ -352,6 +351,47 @@ def test_a_guide_without_line_ups_is_renewed_once_they_are_out(
     stored = epl.storage.read(report.object_name)
     assert stored is not None
     assert stored.data.decode() == report.html
+
+
+def test_a_search_renews_what_its_window_left_without_line_ups(
+    epl: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    sandbox.fault("football", path="/fixtures/lineups", times=0, kind="status", status=204, body="")
+    discover(epl, options)
+    settle(epl, options)
+    report = Report.objects.filter(has_lineups=False, match__kickoff_at__lte=START).latest(
+        "match__kickoff_at"
+    )
+    sandbox.clear_faults()
+    caches["default"].clear()
+    clock.set(report.match.kickoff_at + dt.timedelta(hours=3))
+    dispatch(epl, options)
+    report.refresh_from_db()
+    assert not report.has_lineups
+    while discover(epl, options)["renewed"]:
+        clock.forward(minutes=1)
+    report.refresh_from_db()
+    assert report.has_lineups
+
+
+def test_line_ups_that_never_come_do_not_keep_others_waiting(
+    outside: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    sandbox.load("football", BIG)
+    sandbox.fault("football", path="/fixtures/lineups", times=0, kind="status", status=204, body="")
+    discover(outside, options)
+    settle(outside, options)
+    waiting = Report.objects.filter(has_lineups=False)
+    assert waiting.count() > 10
+    newest = waiting.latest("generated_at").match_id
+    sandbox.clear_calls()
+    for _ in range(60):
+        clock.forward(seconds=1)
+        caches["default"].clear()
+        discover(outside, options)
+        if any(f"fixture={newest}" in call["path"] for call in sandbox.calls("football")):
+            return
+    raise AssertionError("the newest guide was never looked at again")
 
 
 def test_a_dry_run_says_everything_and_writes_nothing(
