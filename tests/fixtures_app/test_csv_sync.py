@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from fixtures.clients.storage import BucketStorage, Storage, StoredObject
+from fixtures.clients.storage import BucketStorage, FolderStorage, Storage, StoredObject
 from fixtures.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.csv_table import HEADER, parse_table
 from fixtures.lifecycle import JST, Rules, jst_text
-from fixtures.models import CsvState, FixtureStatus, Match
+from fixtures.models import CsvState, Event, FixtureStatus, Match
 from fixtures.services import reset_attempts, retry_match
 from fixtures.status_manager import FixtureStatusManager
 from fixtures.transitions import detect_match
@@ -236,6 +238,19 @@ def test_a_day_of_long_ago_that_is_worked_on_now_is_in_the_file(storage: Storage
     detect_match("3", long_ago, now=NOW, who="test")
     sync(storage)
     assert rows(storage) == {"1": "complete", "2": "failed", "3": "pending"}
+
+
+def test_a_large_file_is_taken_over_in_few_steps(
+    folder: FolderStorage, django_assert_max_num_queries: Callable[..., AbstractContextManager[object]]
+) -> None:
+    lines = [f"{number},2025-11-01,2025-11-01T19:00:00+09:00,complete,,,1," for number in range(2000)]
+    put(folder, *lines)
+    with django_assert_max_num_queries(60):
+        assert table(folder).read() == 2000
+    assert Event.objects.filter(what="imported").count() == 2000
+    put(folder, *lines, OTHERS)
+    with django_assert_max_num_queries(60):
+        assert table(folder).read() == 1
 
 
 def test_what_others_change_in_their_own_row_stands_without_an_attempt(storage: Storage) -> None:

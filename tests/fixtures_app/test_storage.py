@@ -170,6 +170,15 @@ def test_an_answer_without_a_generation_is_completed_by_the_metadata(
     assert "ifGenerationMatch" in sandbox.calls("gcs")[0]["path"]
 
 
+def test_a_large_write_without_a_checksum_in_its_answer_is_read_back(
+    sandbox: SandboxHandle, bucket: BucketStorage
+) -> None:
+    large = b"x" * (9 * 2**20)  # more than goes in one piece
+    sandbox.fault("gcs", "status", method="PUT", status=200, body={"name": NAME, "generation": "1"}, times=1)
+    generation = bucket.write(NAME, large, CSV, replaces=NO_OBJECT)
+    assert bucket.read(NAME) == StoredObject(large, generation)
+
+
 @pytest.mark.parametrize("status", [409, 412, 429])
 def test_a_write_refused_for_a_moment_is_repeated(
     sandbox: SandboxHandle, bucket: BucketStorage, status: int
