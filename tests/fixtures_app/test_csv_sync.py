@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from fixtures.clients.storage import BucketStorage, Storage, StoredObject
+from fixtures.clients.storage import BucketStorage, FolderStorage, Storage, StoredObject
 from fixtures.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.csv_table import HEADER, parse_table
-from fixtures.lifecycle import JST, Rules
-from fixtures.models import CsvState, FixtureStatus, Match
-from fixtures.services import retry_match
+from fixtures.lifecycle import JST, Rules, jst_text
+from fixtures.models import CsvState, Event, FixtureStatus, Match
+from fixtures.services import reset_attempts, retry_match
 from fixtures.status_manager import FixtureStatusManager
+from fixtures.transitions import detect_match
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db
@@ -222,9 +225,54 @@ def test_old_rows_leave_the_file_but_not_those_of_others(storage: Storage) -> No
     long_ago = NOW - dt.timedelta(days=31)
     put(storage, "555,2025-11-01,2025-11-01T19:00:00+09:00,complete,,2025-11-01T18:01:00+09:00,0,")
     begin("1", long_ago).mark_complete("1")
+    FixtureStatus.objects.update(first_attempt_at=jst_text(long_ago), last_attempt_at=jst_text(long_ago))
     begin("2", NOW - dt.timedelta(days=29)).mark_complete("2")
     sync(storage)
     assert rows(storage) == {"2": "complete", "555": "complete"}
+
+
+def test_a_day_of_long_ago_that_is_worked_on_now_is_in_the_file(storage: Storage) -> None:
+    long_ago = NOW - dt.timedelta(days=300)
+    begin("1", long_ago).mark_complete("1")
+    begin("2", long_ago).mark_failed("2", "error")
+    detect_match("3", long_ago, now=NOW, who="test")
+    sync(storage)
+    assert rows(storage) == {"1": "complete", "2": "failed", "3": "pending"}
+
+
+def test_a_large_file_is_taken_over_in_few_steps(
+    folder: FolderStorage, django_assert_max_num_queries: Callable[..., AbstractContextManager[object]]
+) -> None:
+    lines = [f"{number},2025-11-01,2025-11-01T19:00:00+09:00,complete,,,1," for number in range(2000)]
+    put(folder, *lines)
+    with django_assert_max_num_queries(60):
+        assert table(folder).read() == 2000
+    assert Event.objects.filter(what="imported").count() == 2000
+    put(folder, *lines, OTHERS)
+    with django_assert_max_num_queries(60):
+        assert table(folder).read() == 1
+
+
+def test_what_others_change_in_their_own_row_stands_without_an_attempt(storage: Storage) -> None:
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,pending,,,0,")
+    sync(storage)
+    put(storage, "555,2026-01-06,2026-01-06T20:00:00+09:00,failed,,,2,no stream")
+    sync(storage)
+    found = storage.read(PATH)
+    assert found is not None
+    (row,) = parse_table(found.data)
+    assert (row.kickoff_jst, row.status, row.attempts) == ("2026-01-06T20:00:00+09:00", "failed", 2)
+    assert FixtureStatus.objects.get(pk="555").error_message == "no stream"
+
+
+def test_what_a_person_did_here_with_a_row_of_others_stands(storage: Storage) -> None:
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,failed,,,3,no stream")
+    sync(storage)
+    reset_attempts("555", who="somebody")
+    put(storage, "555,2026-01-05,2026-01-05T19:00:00+09:00,failed,,,3,no stream", OTHERS)
+    sync(storage)
+    assert FixtureStatus.objects.get(pk="555").attempts == 0
+    assert rows(storage) == {"555": "failed", "777": "complete"}
 
 
 def test_a_row_of_others_becomes_ours_with_its_match(storage: Storage) -> None:

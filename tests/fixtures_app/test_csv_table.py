@@ -86,6 +86,16 @@ def test_only_the_three_columns_that_carry_the_meaning_are_needed() -> None:
     assert parse_table(data) == [TableRow("1", "2026-01-04T21:00:00+09:00", Status.PENDING)]
 
 
+@pytest.mark.parametrize("word", ["", "None", "NaN", "nat", "NULL"])
+def test_words_for_nothing_are_nothing(word: str) -> None:
+    data = f"{HEAD}\n1001,2026-01-04,{AT},pending,{word},{word},{word},".encode()
+    assert parse_table(data) == [TableRow("1001", AT, Status.PENDING)]
+
+
+def test_columns_of_others_may_have_no_name_or_the_same() -> None:
+    assert parse_table(f"{HEAD},,,note,note\n{LINE},,,a,b".encode()) == [ROW]
+
+
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_an_empty_table(data: bytes) -> None:
     assert parse_table(data) == []
@@ -152,3 +162,4 @@ def test_the_newer_attempt_wins_and_ours_if_neither_is() -> None:
     assert merge_row(ROW, same) == ROW
     assert merge_row(ROW, newer).status is Status.COMPLETE
     assert merge_row(ROW, newer).kickoff_jst == ROW.kickoff_jst
+    assert merge_row(ROW, newer).first_attempt_at == ROW.first_attempt_at

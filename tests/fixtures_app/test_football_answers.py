@@ -75,6 +75,8 @@ BROKEN: list[tuple[str, Any]] = [
     ("fixture.id", "x"),
     ("league.id", None),
     ("league.season", None),
+    ("league.season", 10**9),
+    ("teams.home.id", 2**63),
     ("fixture", None),
 ]
 
@@ -150,12 +152,30 @@ def test_only_days_before_the_match_day_in_japan_and_never_the_match_itself(raw:
     assert len(later) == 4
 
 
-def test_lineups_are_whole_or_not_there(raw: Any) -> None:
+def test_lineups_are_shown_as_published_or_not_there(raw: Any) -> None:
     found = read_lineups(raw["lineups"])
     assert [len(lineup.starters) for lineup in found] == [11, 11]
     assert all(lineup.formation and len(lineup.colour) == 6 for lineup in found)
     raw["lineups"][0]["startXI"].pop()
-    assert len(read_lineups(raw["lineups"])) == 1
+    assert [len(lineup.starters) for lineup in read_lineups(raw["lineups"])] == [10, 11]
+    raw["lineups"][0]["startXI"].clear()
+    assert [len(lineup.starters) for lineup in read_lineups(raw["lineups"])] == [11]
+
+
+@pytest.mark.parametrize("junk", [5, True, 1.5, "eleven", {"player": 1}])
+def test_a_list_that_is_none_is_empty_and_not_a_crash(raw: Any, junk: Any) -> None:
+    lineups = raw["lineups"]
+    lineups[0]["startXI"] = lineups[1]["substitutes"] = junk
+    (side,) = read_lineups(lineups)
+    assert side.bench == ()
+    assert read_season([{"seasons": junk}], DAY) is None
+    assert read_table([{"league": {"standings": junk}}], dt.datetime(2026, 3, 11, tzinfo=dt.UTC)).places == ()
+
+
+def test_points_that_were_taken_away_are_shown() -> None:
+    line = {"rank": 20, "team": {"id": 7}, "points": -3, "all": {"played": 1}}
+    table = read_table([{"league": {"standings": [[line]]}}], dt.datetime(2026, 8, 20, tzinfo=dt.UTC))
+    assert [(place.team_id, place.points) for place in table.places] == [(7, -3)]
 
 
 def test_colours_that_are_none_are_dropped(raw: Any) -> None:

@@ -16,6 +16,7 @@ from broker_project.lib.errors import (
     Rejected,
     ServerFault,
     SwitchedOff,
+    TimedOut,
     Unauthorised,
     Unreachable,
 )
@@ -80,6 +81,7 @@ def test_entries_that_are_no_match_are_told_and_left_out(
         ({"kind": "status", "status": 500}, ServerFault),
         ({"kind": "status", "status": 429, "headers": {"retry-after": "3600"}}, RateLimited),
         ({"kind": "status", "status": 403}, Unauthorised),
+        ({"kind": "status", "status": 499}, TimedOut),
         ({"kind": "drop"}, Unreachable),
         ({"kind": "truncate"}, Unreachable),
     ],
@@ -103,9 +105,27 @@ def test_without_an_answer_the_season_goes_by_the_usual_rule(
     assert football.season(EPL, dt.date(2026, 11, 16)) == 2026
 
 
-def test_an_empty_answer_is_no_error(football: FootballClient, sandbox: SandboxHandle) -> None:
-    sandbox.fault("football", **answering())
+@pytest.mark.parametrize("fault", [answering(), {"kind": "status", "status": 204, "body": ""}])
+def test_an_empty_answer_is_no_error(football: FootballClient, sandbox: SandboxHandle, fault: dict) -> None:
+    sandbox.fault("football", **fault)
     assert football.absences("1") == []
+
+
+def test_an_answer_in_pages_is_read_to_its_end(football: FootballClient, sandbox: SandboxHandle) -> None:
+    def absence(name: str) -> dict[str, Any]:
+        return {"player": {"name": name, "type": "Missing Fixture", "reason": "Rest"}, "team": {"id": 1}}
+
+    for page, name in ((1, "A. One"), (2, "B. Two"), (3, "C. Three")):
+        body = {"response": [absence(name)], "paging": {"current": page, "total": 3}}
+        sandbox.fault("football", path="/injuries", times=1, **answering(**body))
+    assert [entry.player for entry in football.absences("1")] == ["A. One", "B. Two", "C. Three"]
+    asked = [call["path"] for call in reversed(sandbox.calls("football"))]
+    assert ["page=2" in asked[1], "page=3" in asked[2], "page=" in asked[0]] == [True, True, False]
+
+
+def test_its_own_time_out_is_tried_again(football: FootballClient, sandbox: SandboxHandle) -> None:
+    sandbox.fault("football", "status", status=499, times=1)
+    assert football.matches(EPL, 2025, TODAY, TODAY)[0]
 
 
 def test_a_passing_failure_is_tried_again(football: FootballClient, sandbox: SandboxHandle) -> None:
@@ -214,6 +234,20 @@ def test_form_and_head_to_head_end_the_day_before(football: FootballClient, cloc
     assert len(form) == 5
     assert meetings
     assert all(entry.day < TODAY for entry in [*form, *meetings])
+
+
+def test_early_in_a_season_the_form_goes_back_to_the_one_before(
+    football: FootballClient, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    match = a_match(football)
+    day = dt.date(2026, 7, 2)
+    clock.set(dt.datetime(2026, 7, 2, 11, 0, tzinfo=dt.UTC))
+    sandbox.clear_calls()
+    form = football.form(match, match.home_id, day)
+    assert len(form) == 5
+    assert min(entry.day for entry in form) < dt.date(2026, 7, 1)
+    seasons = [call["path"].partition("season=")[2][:4] for call in reversed(sandbox.calls("football"))]
+    assert seasons == ["2026", "2025"]
 
 
 def test_a_table_read_after_kickoff_is_not_used(football: FootballClient, clock: SharedClock) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.core.cache import caches
 from django.core.management import call_command
 
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
@@ -104,6 +105,24 @@ def test_selection_takes_the_best_five_and_says_why(
     assert max(order[match.rank] for match in taken) <= min(order[match.rank] for match in full)
     assert Match.objects.filter(selection="left: too_early").exists()
     assert not Match.objects.filter(selection="").exists()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "drop"},
+        {"kind": "status", "status": 200, "body": {"errors": {"rateLimit": "Too many"}, "response": []}},
+    ],
+)
+def test_ranking_does_not_wait_for_every_line_up_that_is_not_to_be_had(
+    outside: Outside, options: Options, sandbox: SandboxHandle, fault: dict[str, Any]
+) -> None:
+    sandbox.fault("football", path="/fixtures/lineups", times=0, **fault)
+    discover(outside, options)
+    asked = Counter(call["path"] for call in sandbox.calls("football") if "/fixtures/lineups" in call["path"])
+    # One to rank by, and each guide its own.
+    assert len(asked) <= 6
+    assert Match.objects.filter(selection="left: run_is_full").exists()
 
 
 def test_matches_a_run_is_a_setting(outside: Outside, options: Options) -> None:
@@ -263,6 +282,37 @@ def test_what_is_called_off_is_never_reported(
     assert not Report.objects.filter(match=match).exists()
 
 
+@pytest.mark.parametrize("change", ["PST", "CANC", "ABD", "moved"])
+def test_a_dispatch_notices_what_changed_since_the_search(
+    epl: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock, change: str
+) -> None:
+    discover(epl, options)
+    settle(epl, options)
+    match = Match.objects.filter(
+        kickoff_at__gt=START + dt.timedelta(hours=2), schedule="NS", report__isnull=True
+    ).earliest("kickoff_at")
+    later = match.kickoff_at + dt.timedelta(days=1)
+    override = {"kickoff": later.isoformat()} if change == "moved" else {"status": change}
+    sandbox.load("football", {"overrides": {match.fixture_id: override}})
+    clock.set(match.kickoff_at)
+    counts = dispatch(epl, options)
+    assert not Report.objects.filter(match=match).exists()
+    row = FixtureStatus.objects.get(pk=match.fixture_id)
+    assert (row.status, row.attempts) == ("pending", 0)
+    assert counts["moved"] == (change == "moved")
+    if change == "moved":
+        assert row.kickoff_at == later
+
+
+def test_a_dispatch_that_cannot_look_again_goes_by_what_it_knows(
+    epl: Outside, options: Options, sandbox: SandboxHandle
+) -> None:
+    discover(epl, options)
+    FixtureStatus.objects.filter(status="complete").update(status="pending", last_attempt_at=None)
+    sandbox.fault("football", "status", status=500, path=r"/fixtures\?ids=", times=0)
+    assert dispatch(epl, options)["reported"] >= 1
+
+
 def test_what_was_called_off_before_it_was_found_has_no_row(
     epl: Outside, options: Options, sandbox: SandboxHandle
 ) -> None:
@@ -289,8 +339,6 @@ def test_a_guide_without_line_ups_is_renewed_once_they_are_out(
     clock.set(match.kickoff_at - dt.timedelta(minutes=45))
     assert dispatch(epl, options)["renewed"] == 0
 
-    from django.core.cache import caches
-
     caches["default"].clear()  # a minute has passed for Redis, too
     clock.set(match.kickoff_at - dt.timedelta(minutes=35))
     sandbox.clear_calls()
@@ -303,6 +351,47 @@ def test_a_guide_without_line_ups_is_renewed_once_they_are_out(
     stored = epl.storage.read(report.object_name)
     assert stored is not None
     assert stored.data.decode() == report.html
+
+
+def test_a_search_renews_what_its_window_left_without_line_ups(
+    epl: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    sandbox.fault("football", path="/fixtures/lineups", times=0, kind="status", status=204, body="")
+    discover(epl, options)
+    settle(epl, options)
+    report = Report.objects.filter(has_lineups=False, match__kickoff_at__lte=START).latest(
+        "match__kickoff_at"
+    )
+    sandbox.clear_faults()
+    caches["default"].clear()
+    clock.set(report.match.kickoff_at + dt.timedelta(hours=3))
+    dispatch(epl, options)
+    report.refresh_from_db()
+    assert not report.has_lineups
+    while discover(epl, options)["renewed"]:
+        clock.forward(minutes=1)
+    report.refresh_from_db()
+    assert report.has_lineups
+
+
+def test_line_ups_that_never_come_do_not_keep_others_waiting(
+    outside: Outside, options: Options, sandbox: SandboxHandle, clock: SharedClock
+) -> None:
+    sandbox.load("football", BIG)
+    sandbox.fault("football", path="/fixtures/lineups", times=0, kind="status", status=204, body="")
+    discover(outside, options)
+    settle(outside, options)
+    waiting = Report.objects.filter(has_lineups=False)
+    assert waiting.count() > 10
+    newest = waiting.latest("generated_at").match_id
+    sandbox.clear_calls()
+    for _ in range(60):
+        clock.forward(seconds=1)
+        caches["default"].clear()
+        discover(outside, options)
+        if any(f"fixture={newest}" in call["path"] for call in sandbox.calls("football")):
+            return
+    raise AssertionError("the newest guide was never looked at again")
 
 
 def test_a_dry_run_says_everything_and_writes_nothing(

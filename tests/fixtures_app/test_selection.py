@@ -36,6 +36,7 @@ def candidate(
         ("Espanyol", "Real Betis", (), "", ""),
         ("Burnley", "Fulham", ("MF 8", "K. Mitoma"), "A", "K. Mitoma"),
         ("Burnley", "Fulham", ("Kaoru Mitoma",), "A", "Kaoru Mitoma"),
+        ("Burnley", "Fulham", ("Takumi Minamino",), "A", "Takumi Minamino"),
         ("Burnley", "Fulham", ("J. Mitoma",), "", ""),
         ("Burnley", "Fulham", (), "", ""),
     ],

@@ -9,7 +9,7 @@ from django.utils.timezone import now
 
 from fixtures.lifecycle import JST, Rules
 from fixtures.models import Event, FixtureStatus
-from fixtures.scheduler import MatchScheduler
+from fixtures.scheduler import MatchScheduler, kickoff_of
 from fixtures.services import FixtureStatusManager as FromServices
 from fixtures.status_manager import FixtureStatusManager
 from fixtures.transitions import detect_match
@@ -178,6 +178,10 @@ def test_two_stage_filter_at_nine_in_the_evening() -> None:
     manager.mark_complete("21")
     found = scheduler.filter_processable_matches(list(hours.values()), manager)
     assert [match.id for match in found] == ["20", "22"]
+
+
+def test_a_time_without_a_zone_is_what_its_name_says() -> None:
+    assert kickoff_of(SomeMatch("1", dt.datetime(2026, 1, 4, 12))) == dt.datetime(2026, 1, 4, 21, tzinfo=JST)
 
 
 def test_the_settings_decide_over_the_defaults() -> None:

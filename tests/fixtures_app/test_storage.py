@@ -19,7 +19,14 @@ from broker_project.lib.errors import (
     Unreachable,
 )
 from broker_project.lib.outside_config import Source, StorageConfig
-from fixtures.clients.storage import NO_OBJECT, BucketStorage, FolderStorage, StaleGeneration, Storage
+from fixtures.clients.storage import (
+    NO_OBJECT,
+    BucketStorage,
+    FolderStorage,
+    StaleGeneration,
+    Storage,
+    StoredObject,
+)
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import QUICK
 
@@ -144,6 +151,41 @@ def test_a_bucket_that_does_not_exist_is_no_empty_bucket(sandbox: SandboxHandle)
         storage.read(NAME)
     with pytest.raises(Missing):
         storage.write(NAME, b"x", CSV, replaces=NO_OBJECT)
+
+
+def test_a_bucket_may_have_the_word_in_its_name(sandbox: SandboxHandle) -> None:
+    config = StorageConfig(Source.REAL, "guides-bucket", f"{sandbox.base_url}/gcs")
+    storage = BucketStorage(config, policy=QUICK)
+    assert storage.read(NAME) is None
+    generation = storage.write(NAME, b"one", CSV, replaces=NO_OBJECT)
+    assert storage.read(NAME) == StoredObject(b"one", generation)
+
+
+def test_an_answer_without_a_generation_is_completed_by_the_metadata(
+    sandbox: SandboxHandle, bucket: BucketStorage
+) -> None:
+    generation = bucket.write(NAME, b"one", CSV, replaces=NO_OBJECT)
+    sandbox.fault("gcs", "status", status=200, body="one", path="alt=media|/download/", times=0)
+    assert bucket.read(NAME) == StoredObject(b"one", generation)
+    assert "ifGenerationMatch" in sandbox.calls("gcs")[0]["path"]
+
+
+def test_a_large_write_without_a_checksum_in_its_answer_is_read_back(
+    sandbox: SandboxHandle, bucket: BucketStorage
+) -> None:
+    large = b"x" * (9 * 2**20)  # more than goes in one piece
+    sandbox.fault("gcs", "status", method="PUT", status=200, body={"name": NAME, "generation": "1"}, times=1)
+    generation = bucket.write(NAME, large, CSV, replaces=NO_OBJECT)
+    assert bucket.read(NAME) == StoredObject(large, generation)
+
+
+@pytest.mark.parametrize("status", [409, 412, 429])
+def test_a_write_refused_for_a_moment_is_repeated(
+    sandbox: SandboxHandle, bucket: BucketStorage, status: int
+) -> None:
+    sandbox.fault("gcs", "status", method="POST", status=status, times=2)
+    generation = bucket.write(NAME, b"one", CSV, replaces=NO_OBJECT)
+    assert bucket.read(NAME) == StoredObject(b"one", generation)
 
 
 def test_a_read_and_a_write_are_one_request_each(sandbox: SandboxHandle, bucket: BucketStorage) -> None:
