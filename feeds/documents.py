@@ -20,6 +20,7 @@ from feeds.pdf_reader import UnreadablePdf, read_pdf
 MAX_PAGE_BYTES = 8 * 2**20
 MAX_DOCUMENT_BYTES = 50 * 2**20  # of decoded content
 DOCUMENT_CHARACTERS = 30_000
+PDF = "application/pdf"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,13 @@ def fetch_page(fetcher: Fetcher, url: str, *, max_characters: int) -> Page:
     alone = Page("", "", [DocumentLink(url, "")])
     if urlsplit(url).path.lower().endswith(".pdf"):
         return alone
-    fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
+    try:
+        fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
+    except TooLarge as error:
+        # A page ends at its cap, a document does not: it is measured where documents are.
+        if error.content_type != PDF:
+            raise
+        return alone
     if fetched.body.startswith(b"%PDF-"):
         return alone
     content_type = fetched.headers.get("content-type", "")

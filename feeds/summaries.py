@@ -12,19 +12,23 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator, model_validator
 
-from broker_project.lib.errors import BadAnswer
+from broker_project.lib.errors import BadAnswer, Missing, Rejected, TooLarge
 from broker_project.lib.fences import fence
 from broker_project.lib.gemini import SYSTEM as GEMINI
 from broker_project.lib.gemini import Gemini, Generated
 from broker_project.lib.hidden_text import without_hidden
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
 from feeds.documents import Material, ReadDocument
 from feeds.extractive import extract, is_japanese
 from feeds.models import FeedSettings, ItemDetail
 from feeds.pages import Page
 from feeds.posting import LINK, MENTION, shortened, tidy, without_foreign_links, without_mentions
 from feeds.texts import SYSTEM_PROMPT, filled
+
+log = get_logger(__name__)
 
 MILLION = Decimal(1_000_000)
 SHORTEST_SUMMARY = 5
@@ -33,6 +37,8 @@ SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
 FILES_BYTES = 50 * 2**20  # of one request, in all
 FILE_PAGES = 1000
+
+WORD_ENDS = " \t\r\n.。!*`\"'「」"
 
 MATERIAL = "material"  # what fences are called; the system prompt names the whole mark
 
@@ -78,6 +84,19 @@ class ScreeningAnswer(BaseModel):
     verdict: Verdict
     reason: str
 
+    # A service that does not keep to the schema says the word alone, in small letters, or leaves its reason out.
+    @model_validator(mode="before")
+    @classmethod
+    def read_word(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"verdict": given.strip(WORD_ENDS), "reason": ""}
+        return {"reason": "", **given} if isinstance(given, dict) else given
+
+    @field_validator("verdict", mode="before")
+    @classmethod
+    def read_letters(cls, given: Any) -> Any:
+        return given.strip().upper() if isinstance(given, str) else given
+
 
 class DocumentAnswer(BaseModel):
     title: str
@@ -116,23 +135,37 @@ class GeminiSummariser:
     def summarise(self, material: Material) -> Summarised:
         options = self.options
         as_files, as_text = divided(material.documents) if options.sends_files else ([], material.documents)
-        text = f"タイトル: {material.title}\n{material.page.text}"
-        text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
-        fenced = fence(MATERIAL, text)
-        characters = str(options.summary_characters)
-        generated = self.gemini.generate(
-            model=options.summary_model or self.gemini.config.summary_model,
-            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced.text}),
-            schema=SummaryAnswer,
-            files=[document.path for document in as_files],
-            system=SYSTEM_PROMPT.format(tag=fenced.tag),
-        )
+        try:
+            generated = self._generate_summary(material, as_files, as_text)
+        except (Missing, Rejected, TooLarge) as error:
+            # Not every service takes files, or takes them this large. What they say can still be read.
+            # Without an HTTP status it is the material that was refused.
+            if not as_files or error.status is None:
+                raise
+            log.warning("files refused, sending their text", error=redact(str(error), 200))
+            generated = self._generate_summary(material, [], material.documents)
         answer = generated.value
         return Summarised(
             checked_summary(answer.final_summary, material.source_text, options.summary_characters),
             ItemDetail.SummarySource.GEMINI,
             usage_of(generated, options.summary_input_price, options.summary_output_price),
             notes_of(answer),
+        )
+
+    def _generate_summary(
+        self, material: Material, as_files: Sequence[ReadDocument], as_text: Sequence[ReadDocument]
+    ) -> Generated[SummaryAnswer]:
+        options = self.options
+        text = f"タイトル: {material.title}\n{material.page.text}"
+        text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
+        fenced = fence(MATERIAL, text)
+        characters = str(options.summary_characters)
+        return self.gemini.generate(
+            model=options.summary_model or self.gemini.config.summary_model,
+            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced.text}),
+            schema=SummaryAnswer,
+            files=[document.path for document in as_files],
+            system=SYSTEM_PROMPT.format(tag=fenced.tag),
         )
 
 

@@ -161,13 +161,19 @@ def limited(response: httpx.Response, max_bytes: int) -> Iterator[bytes]:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     length = response.headers.get("content-length", "")
     if encoding in ("", "identity") and length.isdecimal() and int(length) > max_bytes:
-        raise TooLarge(host, f"{int(length)} bytes announced, {max_bytes} are taken")
+        raise too_large(response, f"{int(length)} bytes announced, {max_bytes} are taken")
     size = 0
     for piece in decoded(response, host, encoding):
         size += len(piece)
         if size > max_bytes:
-            raise TooLarge(host, f"more than {max_bytes} bytes")
+            raise too_large(response, f"more than {max_bytes} bytes")
         yield piece
+
+
+def too_large(response: httpx.Response, message: str) -> TooLarge:
+    error = TooLarge(response.url.host, message)
+    error.content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return error
 
 
 def decoded(response: httpx.Response, host: str, encoding: str) -> Iterator[bytes]:

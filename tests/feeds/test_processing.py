@@ -103,6 +103,31 @@ def test_gemini_fails(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle,
     assert state(item) == (1, 5, 1)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("YES", (2, None, 0)),
+        ("**wait**\n", (1, 2, 1)),
+        ('{"verdict": "no", "reason": "人事異動のため。"}', (1, 1, 1)),
+        ('{"verdict": "YES"}', (2, None, 0)),
+        ('```json\n{"verdict": "NO", "reason": "告知だけのため。"}\n```', (1, 1, 1)),
+        ("YES or NO", (1, 5, 1)),
+        ("[]", (1, 5, 1)),
+    ],
+)
+def test_a_verdict_in_other_clothes(
+    make_item: MakeItem,
+    tools: Tools,
+    sandbox: SandboxHandle,
+    answer: str,
+    expected: tuple[int, int | None, int],
+) -> None:
+    sandbox.load("gemini", {"next": [answer] * 2})
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == expected
+
+
 def test_the_retry_limit(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     item = make_item(url=page_url(sandbox, "none_1"), retry_count=settings.BROKER.feed_max_retries)
     screen_item(item.pk, tools)
@@ -277,6 +302,27 @@ def test_pdfs_as_text_for_models_without_file_input(
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
     summarise_item(item.pk, tools)
     assert state(item) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_files_that_the_service_does_not_take_go_as_text(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, status: int
+) -> None:
+    sandbox.load("gemini", {"next": [{"status": status}]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert [call["path"].rpartition(":")[2] for call in sandbox.calls("gemini")] == ["generateContent"] * 2
+
+
+def test_a_document_under_an_address_without_an_ending_is_measured_as_one(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    documents = [{"name": "big.pdf", "title": "資料", "stream_mb": 51}]
+    add_page(sandbox, "doc_5", paragraphs=TEXT, documents=documents)
+    to = f"{sandbox.base_url}/feed/main_content/big.pdf"
+    item = make_item(url=f"{sandbox.base_url}/feed/hostile/redirect?to={to}", status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 4, 1)
 
 
 def test_an_item_that_is_a_pdf_itself(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
