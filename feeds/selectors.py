@@ -17,10 +17,12 @@ CHOICES = 8  # candidates looked at for one claim: as many workers can start at 
 
 
 def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
-    """Items to summarise and post, oldest publication first. A draft that may not go out now is not due."""
+    """Items to summarise and post, oldest publication first. A post that cannot go out now is not due."""
     due = Item.objects.filter(status=Status.PENDING, lease__isnull=True)
-    drafted = Q(post__state=Post.State.DRAFT)
-    due = due.exclude(drafted & Q(detail__feed__is_dry_run=True)) if is_mastodon_on else due.exclude(drafted)
+    if is_mastodon_on:
+        due = due.exclude(post__state=Post.State.DRAFT, detail__feed__is_dry_run=True)
+    else:
+        due = due.exclude(post__state__in=[Post.State.DRAFT, Post.State.INTENT, Post.State.UNCLEAR])
     return list(due.order_by("published_at", "pk").values_list("pk", flat=True)[:CHOICES])
 
 

@@ -403,7 +403,37 @@ def test_rate_limited_and_unauthorised(make_item: MakeItem, tools: Tools, sandbo
     assert posts_for(sandbox, item.url) == 0
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_token_for_writing_alone(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, status: int
+) -> None:
+    """It posts; but what may have been posted already is not sent again without a look."""
+    sandbox.fault("mastodon", "status", status=status, path="/accounts/", times=0)
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert posts_for(sandbox, item.url) == 1
+    Post.objects.update(state=Post.State.UNCLEAR)
+    Item.objects.update(status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.API_FAILED
+    assert posts_for(sandbox, item.url) == 1
+
+
 # Drafts
+
+
+def test_an_unclear_post_waits_while_mastodon_is_off(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    sandbox.fault("mastodon", "status", status=503, path="statuses", method="POST")
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert Post.objects.get().state == Post.State.UNCLEAR
+    screen_item(item.pk, tools)
+    tools.account = MastodonAccount(replace(settings.BROKER.mastodon, source=Source.OFF))
+    assert ItemRun(tools).step() is False
+    assert happening(summarise_item(item.pk, tools)) is Happening.DRAFTED
+    assert state(item) == (2, 5, 1)
+    assert Post.objects.get().state == Post.State.UNCLEAR
 
 
 @pytest.mark.parametrize("why", ["off", "dry run"])
