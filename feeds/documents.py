@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from broker_project.lib.errors import OutsideError, TooLarge
+from broker_project.lib.errors import OutsideError, Rejected, TooLarge
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
+from feeds.charsets import is_binary
 from feeds.pages import DocumentLink, Page, read_page
 from feeds.pdf_reader import UnreadablePdf, read_pdf
 
@@ -78,6 +79,10 @@ def fetch_page(fetcher: Fetcher, url: str, *, max_characters: int) -> Page:
     if fetched.body.startswith(b"%PDF-"):
         return alone
     content_type = fetched.headers.get("content-type", "")
+    if is_binary(fetched.body, content_type):
+        raise Rejected(
+            urlsplit(fetched.url).hostname or "", f"no page but {content_type[:60] or 'binary data'}"
+        )
     return read_page(fetched.body, url=fetched.url, content_type=content_type, max_characters=max_characters)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from broker_project.lib.errors import Missing, OutsideError, Rejected, Unauthorised
+from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected, Unauthorised
 from broker_project.lib.gemini import Gemini
 from broker_project.lib.http import Fetcher
 from broker_project.lib.logs import get_logger
@@ -249,8 +249,9 @@ def _deliver(claim: Claim, post: Post, tools: Tools) -> Ending:
 def _find_before(item: Item, post: Post, tools: Tools) -> PostedStatus | None:
     try:
         return tools.account.find_post(item.url, post.intent_at or min(item.published_at, post.created_at))
-    except (Missing, Unauthorised, Rejected):
-        # A token may be good for writing alone. Only a post that may exist must not be sent without a look.
+    except (Missing, Unauthorised, Rejected, BadAnswer):
+        # A token may be good for writing alone, a server may not keep lists. Only a post that may exist must
+        # not be sent without a look.
         if post.state == Post.State.DRAFT:
             return None
         raise

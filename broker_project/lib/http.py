@@ -36,6 +36,7 @@ MAX_URL_LENGTH = 4096
 PIECE_BYTES = 256 * 1024  # the most that one step of decompression may put into memory
 USER_AGENT = "Broker/1.0 (feed reader)"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class Fetcher:
                         if response.status_code in REDIRECTS and location:
                             target = checked_url(str(joined(target, location)))
                             continue
-                        if not (response.is_success or response.status_code == 304):
+                        is_unchanged = response.status_code == 304 and CONDITIONS & set(request.headers)
+                        if not (response.is_success or is_unchanged):
                             raise error_for_status(
                                 target.host,
                                 response.status_code,

@@ -102,7 +102,7 @@ class MastodonAccount:
     def _instance(self) -> Any:
         # Servers before Mastodon 4 and some of its kin have only the first version, or neither, or tell nobody.
         for ask in (self._api.instance_v2, self._api.instance_v1):
-            with suppress(Missing, Unauthorised, Rejected):
+            with suppress(Missing, Unauthorised, Rejected, BadAnswer):
                 return self._read(ask)
         return {}
 
@@ -119,7 +119,9 @@ class MastodonAccount:
 
     def find_post(self, link: str, since: datetime) -> PostedStatus | None:
         """Our own post that carries ``link``, if one was made since then, among the newest 400."""
-        account_id = self._read(self._api.account_verify_credentials)["id"]
+        account_id = _inside(self._read(self._api.account_verify_credentials), "id")
+        if not account_id:
+            raise BadAnswer(SYSTEM, "an answer that is no account")
         oldest = since - CLOCK_SKEW
         max_id: Any = None
         for _page in range(MAX_PAGES):
@@ -127,6 +129,9 @@ class MastodonAccount:
                 self._api.account_statuses, account_id, limit=PAGE_SIZE, max_id=max_id, exclude_reblogs=True
             )
             page = self._read(ask)
+            # Nothing found must mean that there is nothing, not that nothing was shown.
+            if not isinstance(page, list) or not all(isinstance(status, Mapping) for status in page):
+                raise BadAnswer(SYSTEM, "an answer that is no list of posts")
             for status in page:
                 created_at = status.get("created_at")
                 if isinstance(created_at, datetime) and created_at < oldest:

@@ -59,7 +59,14 @@ def test_older_servers_tell_their_limits_in_the_first_version_or_not_at_all(
 
 
 @pytest.mark.parametrize(
-    "fault", [{"status": 401}, {"status": 405}, {"status": 200, "body": []}, {"status": 200, "body": {}}]
+    "fault",
+    [
+        {"status": 401},
+        {"status": 405},
+        {"status": 200, "body": []},
+        {"status": 200, "body": {}},
+        {"status": 200, "body": "<html></html>"},
+    ],
 )
 def test_an_instance_that_tells_nobody_has_the_usual_limits(
     account: MastodonAccount, sandbox: SandboxHandle, fault: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -83,6 +84,21 @@ def test_a_hostile_page(make_item: MakeItem, tools: Tools, sandbox: SandboxHandl
     screen_item(item.pk, tools)
     assert state(item) == (1, 3, 1)
     assert last_reason(item)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [({"status": 304}, "HTTP 304"), ({"status": 200, "body": "GIF89a\x00\x00;"}, "no page but")],
+)
+def test_what_is_no_page(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, fault: dict[str, Any], why: str
+) -> None:
+    sandbox.fault("feed", "status", **fault)
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert why in last_reason(item)
+    assert sandbox.calls("gemini") == []
 
 
 def test_a_page_without_text(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
@@ -403,12 +419,12 @@ def test_rate_limited_and_unauthorised(make_item: MakeItem, tools: Tools, sandbo
     assert posts_for(sandbox, item.url) == 0
 
 
-@pytest.mark.parametrize("status", [403, 404])
-def test_a_token_for_writing_alone(
-    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, status: int
+@pytest.mark.parametrize("fault", [{"status": 403}, {"status": 404}, {"status": 200, "body": {}}])
+def test_an_account_that_can_be_written_to_alone(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, fault: dict[str, Any]
 ) -> None:
-    """It posts; but what may have been posted already is not sent again without a look."""
-    sandbox.fault("mastodon", "status", status=status, path="/accounts/", times=0)
+    """It is posted to; but what may have been posted already is not sent again without a look."""
+    sandbox.fault("mastodon", "status", path="/accounts/", times=0, **fault)
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
     assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
     assert posts_for(sandbox, item.url) == 1
