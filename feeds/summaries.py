@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, field_validator, model_validator
 
@@ -33,6 +33,7 @@ log = get_logger(__name__)
 MILLION = Decimal(1_000_000)
 SHORTEST_SUMMARY = 5
 TOO_LONG_FACTOR = 10  # up to there it is shortened; beyond, the model did something else than it was asked
+LEAST_JAPANESE = 0.1  # of the letters; names and units are often Latin
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
 FILES_BYTES = 50 * 2**20  # of one request, in all
@@ -76,21 +77,31 @@ class Summariser(Protocol):
         """About so many characters as the settings say. Raises :class:`OutsideError`."""
 
 
-# What Gemini is asked to answer. Remarks that run long are cut when they are stored: they are no reason to
-# throw a judgement or a summary away.
+# What Gemini is asked to answer. Remarks that run long, or are missing, are no reason to throw a judgement or a
+# summary away: they are cut when they are stored, or empty. The schema that is sent asks for all of them.
+
+
+def filled_up(given: Any, empty: dict[str, Any]) -> Any:
+    """An object with every remark; what is no object is left for validation to refuse."""
+    if not isinstance(given, dict):
+        return given
+    return {**empty, **{name: value for name, value in given.items() if value is not None}}
 
 
 class ScreeningAnswer(BaseModel):
     verdict: Verdict
     reason: str
 
-    # A service that does not keep to the schema says the word alone, in small letters, or leaves its reason out.
+    # A service that does not keep to the schema says the word alone, under another name, or in small letters.
     @model_validator(mode="before")
     @classmethod
     def read_word(cls, given: Any) -> Any:
         if isinstance(given, str):
-            return {"verdict": given.strip(WORD_ENDS), "reason": ""}
-        return {"reason": "", **given} if isinstance(given, dict) else given
+            given = {"verdict": given.strip(WORD_ENDS)}
+        if isinstance(given, dict) and "verdict" not in given:
+            words = [value for value in given.values() if str(value).strip().upper() in get_args(Verdict)]
+            given = {**given, "verdict": words[0]} if len(words) == 1 else given
+        return filled_up(given, {"reason": ""})
 
     @field_validator("verdict", mode="before")
     @classmethod
@@ -105,6 +116,11 @@ class DocumentAnswer(BaseModel):
     key_points: list[str]
     summary: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def read_remarks(cls, given: Any) -> Any:
+        return filled_up(given, {"title": "", "issuer": "", "date": "", "key_points": [], "summary": ""})
+
 
 class SummaryAnswer(BaseModel):
     documents: list[DocumentAnswer]
@@ -112,6 +128,12 @@ class SummaryAnswer(BaseModel):
     can_be_left_out: str
     missed_points: str
     final_summary: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_remarks(cls, given: Any) -> Any:
+        empty = {"documents": [], "first_summary": "", "can_be_left_out": "", "missed_points": ""}
+        return filled_up(given, empty)
 
 
 class GeminiSummariser:
@@ -253,6 +275,6 @@ def checked_summary(text: str, source: str, characters: int) -> str:
         raise BadAnswer(GEMINI, "the summary is empty or too short")
     if len(text) > characters * TOO_LONG_FACTOR:
         raise BadAnswer(GEMINI, f"the summary has {len(text)} characters, about {characters} were asked for")
-    if not is_japanese(text):
+    if not is_japanese(text, LEAST_JAPANESE):
         raise BadAnswer(GEMINI, "the summary is not in Japanese")
     return shortened(text, characters * 3 // 2)

@@ -126,6 +126,8 @@ def test_gemini_fails(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle,
         ("**wait**\n", (1, 2, 1)),
         ('{"verdict": "no", "reason": "人事異動のため。"}', (1, 1, 1)),
         ('{"verdict": "YES"}', (2, None, 0)),
+        ('{"judgement": "WAIT", "why": "準備中のため。"}', (1, 2, 1)),
+        ('{"first": "YES", "second": "NO"}', (1, 5, 1)),
         ('```json\n{"verdict": "NO", "reason": "告知だけのため。"}\n```', (1, 1, 1)),
         ("YES or NO", (1, 5, 1)),
         ("[]", (1, 5, 1)),
@@ -257,6 +259,26 @@ def test_bad_summaries_are_not_posted(
     summarise_item(item.pk, tools)
     assert state(item) == (1, 5, 1)
     assert posts_for(sandbox, item.url) == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"final_summary": "方針を公表した。"}',
+        '{"documents": [{"title": null}], "missed_points": null, "final_summary": "方針を公表した。"}',
+        '```json\n{"final_summary": "方針を公表した。"}\n```',
+        '{"final_summary": "方針を公表した。NTT Docomo, KDDI, SoftBank, Rakuten Mobile"}',
+    ],
+    ids=["no remarks", "null", "code block", "Latin names"],
+)
+def test_what_is_missing_beside_it_does_not_cost_the_summary(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, answer: str
+) -> None:
+    sandbox.load("gemini", {"next": [answer]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert "方針を公表した。" in Post.objects.get().text
+    assert len(sandbox.calls("gemini")) == 1
 
 
 def test_a_short_summary_is_one_too(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
