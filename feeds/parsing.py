@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 from zoneinfo import ZoneInfo
 
 import feedparser
@@ -29,6 +29,7 @@ _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORE
 _TAG = re.compile(r"<[a-zA-Z/!][^<>]*>")
 _CHARACTER = re.compile(r"&#(?:[xX]([0-9a-fA-F]+)|([0-9]+));?")
 _SPACES = re.compile(r"\s+")
+_URL_SPACE = re.compile(r"[ \u3000]")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # they often stand where a space was
 
 JAPAN = ZoneInfo("Asia/Tokyo")
@@ -123,13 +124,15 @@ def read_entry(raw: dict[str, Any], base_url: str) -> Entry | None:
 
 
 def usable_url(link: str, base_url: str) -> str | None:
+    # Names of files with spaces are written as they are; a browser follows such a link.
+    link = _URL_SPACE.sub(lambda space: quote(space.group()), link.strip())
     try:
-        url = urljoin(base_url, link.strip()) if link.strip() else ""
+        url = urljoin(base_url, link) if link else ""
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
     except ValueError:
         return None
-    if not is_usable or len(url) > MAX_URL_LENGTH or not url.isprintable() or " " in url:
+    if not is_usable or "%" in parts.netloc or len(url) > MAX_URL_LENGTH or not url.isprintable():
         return None
     return url
 

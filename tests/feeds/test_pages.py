@@ -34,6 +34,11 @@ def test_pdf_links_are_absolute_and_once() -> None:
     ]
 
 
+def test_a_document_with_spaces_in_its_name_is_one() -> None:
+    page = read_page('<a href="資料 1.pdf">資料</a>'.encode(), url="https://a.example.jp/news/1.html")
+    assert [link.url for link in page.documents] == ["https://a.example.jp/news/資料%201.pdf"]
+
+
 def test_without_it_the_body_without_menus() -> None:
     page = read_page((DATA / "page_plain.html").read_bytes(), url="https://a.example.jp/")
     assert page.text == "Hello bold world.\ntail\n1\n2"

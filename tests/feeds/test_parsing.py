@@ -164,6 +164,9 @@ def test_titles_are_plain(title: str, expected: str) -> None:
     [
         ("https://a.jp/x", "https://a.jp/x"),
         ("../y.html", "https://base.jp/y.html"),
+        (" /a b\u3000c.pdf?q=1 2 ", "https://base.jp/a%20b%E3%80%80c.pdf?q=1%202"),
+        ("https://a b.jp/", None),
+        ("https://a.jp/x\u2028y", None),
         ("", None),
         ("javascript:alert(1)", None),
         ("file:///etc/passwd", None),
