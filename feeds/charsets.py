@@ -42,7 +42,9 @@ def decode(body: bytes, content_type: str = "") -> str:
 
 
 def is_binary(body: bytes, content_type: str = "") -> bool:
-    """Whether it is a picture, an archive or the like: no text begins with a NUL among its first characters."""
+    """Whether it is a picture, an archive or the like: by its type, or since no text begins with a NUL."""
+    if content_type.strip().lower().startswith(("image/", "audio/", "video/", "font/")):
+        return True
     if body.startswith(tuple(bom for bom, _ in BOMS)):
         return False
     is_wide = (_charset_of(content_type) or "").startswith(("utf-16", "utf-32"))

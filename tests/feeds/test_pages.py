@@ -55,6 +55,7 @@ def test_anything_is_a_page(body: bytes) -> None:
     ("body", "content_type", "expected"),
     [
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "text/html", True),
+        (b"GIF89a and more", "image/gif", True),
         (b"PK\x03\x04\x14\x00\x06\x00", "", True),
         ("<p>本文</p>".encode("utf-16"), "", False),
         ("<p>本文</p>".encode("utf-16-le"), "text/html; charset=utf-16le", False),
