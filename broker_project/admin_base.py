@@ -52,11 +52,15 @@ __all__ = [
 
 @dataclass
 class ActionReport:
-    """What an action did: how many rows changed, and why the others were left alone."""
+    """What an action did: how many rows it did it to, where it failed, and why the others were left alone."""
 
     done: str | Promise  # e.g. "set to retry"
     changed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
     left_alone: Counter[str] = field(default_factory=Counter)
+
+    def fail(self, reason: str | Promise) -> None:
+        self.failed[str(reason)] += 1
 
     def leave(self, reason: str | Promise) -> None:
         self.left_alone[str(reason)] += 1
@@ -68,14 +72,17 @@ class ActionReport:
             "noun": noun if self.changed == 1 else noun_plural,
             "done": self.done,
         }
+        if self.failed:
+            text += ", " + _("%(count)d failed (%(reasons)s)") % counted(self.failed)
         if self.left_alone:
-            total = self.left_alone.total()
-            reasons = ", ".join(
-                reason if len(self.left_alone) == 1 else f"{reason}: {count}"
-                for reason, count in self.left_alone.most_common()
-            )
-            text += ", " + _("%(count)d left alone (%(reasons)s)") % {"count": total, "reasons": reasons}
+            text += ", " + _("%(count)d left alone (%(reasons)s)") % counted(self.left_alone)
         return text
+
+
+def counted(reasons: Counter[str]) -> dict[str, Any]:
+    """How many there are in all, and their reasons: with numbers if there is more than one."""
+    named = (reason if len(reasons) == 1 else f"{reason}: {count}" for reason, count in reasons.most_common())
+    return {"count": reasons.total(), "reasons": ", ".join(named)}
 
 
 def in_time(rows: Iterable[RowT], report: ActionReport, seconds: float = ACTION_SECONDS) -> Iterator[RowT]:

@@ -35,7 +35,7 @@ from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
 from feeds import selectors, services, standing
 from feeds.ingest import fetch_feed, pause_feed, resume_feed
-from feeds.lifecycle import WAITING, WORDS, Status
+from feeds.lifecycle import FAILURES, WAITING, WORDS, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
 from feeds.processing import (
     DEFAULT_LIMITS,
@@ -269,6 +269,8 @@ def _run_steps(
                 report.leave(_("no time left, choose it again"))
             elif (result := step(pk, tools)) is None or result.happening is None:
                 report.leave(_("being worked on"))
+            elif result.happening in FAILURES:
+                report.fail(WORDS[result.happening.value])
             else:
                 report.changed += 1
     return report

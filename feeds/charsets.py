@@ -41,6 +41,16 @@ def decode(body: bytes, content_type: str = "") -> str:
     return body.decode(declared[0] if declared else "utf-8", "replace")
 
 
+def is_binary(body: bytes, content_type: str = "") -> bool:
+    """Whether it is a picture, an archive or the like: by its type, or since no text begins with a NUL."""
+    if content_type.strip().lower().startswith(("image/", "audio/", "video/", "font/")):
+        return True
+    if body.startswith(tuple(bom for bom, _ in BOMS)):
+        return False
+    is_wide = (_charset_of(content_type) or "").startswith(("utf-16", "utf-32"))
+    return b"\x00" in body[:64] and not is_wide
+
+
 def _declared_inside(body: bytes) -> str | None:
     head = body[:HEAD_BYTES]
     found = _XML_DECLARED.search(head) or _HTML_DECLARED.search(head)

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from broker_project.lib.errors import OutsideError, TooLarge
+from broker_project.lib.errors import OutsideError, Rejected, TooLarge
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
+from feeds.charsets import is_binary
 from feeds.pages import DocumentLink, Page, read_page
 from feeds.pdf_reader import UnreadablePdf, read_pdf
 
 MAX_PAGE_BYTES = 8 * 2**20
 MAX_DOCUMENT_BYTES = 50 * 2**20  # of decoded content
 DOCUMENT_CHARACTERS = 30_000
+PDF = "application/pdf"
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,20 @@ def fetch_page(fetcher: Fetcher, url: str, *, max_characters: int) -> Page:
     alone = Page("", "", [DocumentLink(url, "")])
     if urlsplit(url).path.lower().endswith(".pdf"):
         return alone
-    fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
+    try:
+        fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
+    except TooLarge as error:
+        # A page ends at its cap, a document does not: it is measured where documents are.
+        if error.content_type != PDF:
+            raise
+        return alone
     if fetched.body.startswith(b"%PDF-"):
         return alone
     content_type = fetched.headers.get("content-type", "")
+    if is_binary(fetched.body, content_type):
+        raise Rejected(
+            urlsplit(fetched.url).hostname or "", f"no page but {content_type[:60] or 'binary data'}"
+        )
     return read_page(fetched.body, url=fetched.url, content_type=content_type, max_characters=max_characters)
 
 

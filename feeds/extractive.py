@@ -61,9 +61,9 @@ WORTH_IT = 0.35  # of the weightiest; room is not filled with asides
 JAPANESE = re.compile(r"[ぁ-ゖァ-ヶ一-龥]")
 
 
-def is_japanese(text: str) -> bool:
+def is_japanese(text: str, least_share: float = 0.3) -> bool:
     letters = [char for char in text if char.isalpha()]
-    return bool(letters) and len(JAPANESE.findall(text)) / len(letters) >= 0.3
+    return bool(letters) and len(JAPANESE.findall(text)) / len(letters) >= least_share
 
 
 def sentences(text: str) -> list[str]:

@@ -84,6 +84,10 @@ class WrongState(Exception):
     """The happening cannot befall an item in this status."""
 
 
+# What ends a step without its result.
+FAILURES = frozenset(
+    {Happening.FETCH_FAILED, Happening.ALL_TOO_LARGE, Happening.API_FAILED, Happening.CRASHED}
+)
 WAITING = frozenset({Status.UNPROCESSED, Status.DEFERRED})
 OPEN = WAITING | {Status.PENDING}
 

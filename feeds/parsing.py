@@ -8,8 +8,10 @@ import io
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
+from zoneinfo import ZoneInfo
 
 import feedparser
 
@@ -27,7 +29,16 @@ _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORE
 _TAG = re.compile(r"<[a-zA-Z/!][^<>]*>")
 _CHARACTER = re.compile(r"&#(?:[xX]([0-9a-fA-F]+)|([0-9]+));?")
 _SPACES = re.compile(r"\s+")
+_URL_SPACE = re.compile(r"[ \u3000]")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # they often stand where a space was
+
+JAPAN = ZoneInfo("Asia/Tokyo")
+_JST = re.compile(r"\s*\(?\bJST\b\)?")
+_CLOCK = r"(?:\s*(\d{1,2})[:時](\d{1,2})(?:[:分](\d{1,2}))?[分秒]?)?"
+_YEAR_FIRST = re.compile(r"(\d{4})\s?[年/.-]\s?(\d{1,2})\s?[月/.-]\s?(\d{1,2})日?" + _CLOCK)
+_OFFSET = re.compile(r"[+-]\d{2}:?\d{2}\s*$")
+_ISO_START = re.compile(r"\d{4}-")
+_WITHOUT_ZONE = re.compile(r"(?:[A-Za-z]{3,9},\s*)?\d{1,2}\s[A-Za-z]{3,9}\s\d{4}\s\d{1,2}:\d{2}(?::\d{2})?")
 
 
 class NotAFeed(Exception):
@@ -106,20 +117,22 @@ def read_entry(raw: dict[str, Any], base_url: str) -> Entry | None:
     """None if the entry is broken."""
     url = usable_url(str(raw.get("link") or ""), base_url)
     title = plain(str(raw.get("title") or ""))
-    published_at = moment(first_date(raw))
+    published_at = date_of(raw)
     if url is None or not title or published_at is None:
         return None
     return Entry(url, title[:MAX_TITLE_LENGTH], published_at)
 
 
 def usable_url(link: str, base_url: str) -> str | None:
+    # Names of files with spaces are written as they are; a browser follows such a link.
+    link = _URL_SPACE.sub(lambda space: quote(space.group()), link.strip())
     try:
-        url = urljoin(base_url, link.strip()) if link.strip() else ""
+        url = urljoin(base_url, link) if link else ""
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
     except ValueError:
         return None
-    if not is_usable or len(url) > MAX_URL_LENGTH or not url.isprintable() or " " in url:
+    if not is_usable or "%" in parts.netloc or len(url) > MAX_URL_LENGTH or not url.isprintable():
         return None
     return url
 
@@ -132,11 +145,36 @@ def plain(text: str) -> str:
     return _SPACES.sub(" ", without_hidden(_CONTROLS.sub(" ", text))).strip()
 
 
-def first_date(raw: dict[str, Any]) -> Any:
+def date_of(raw: dict[str, Any]) -> datetime | None:
     """Published, else updated. By plain membership: feedparser itself answers one for the other."""
-    return next(
-        (raw[name] for name in ("published_parsed", "updated_parsed") if dict.__contains__(raw, name)), None
-    )
+    for name in ("published", "updated"):
+        if dict.__contains__(raw, name):
+            try:
+                found = written_date(str(raw[name])) or moment(raw.get(f"{name}_parsed"))
+            except ValueError:
+                continue
+            if found is not None:
+                return found
+    return None
+
+
+def written_date(text: str) -> datetime | None:
+    """The dates that feedparser misreads; None for all others. Raises ValueError for a day that there is not.
+
+    It takes JST for UTC, of 2026/11/16 and 2026年11月16日 it reads the month alone, and it gives up at
+    "Mon, 16 Nov 2026 09:00:00" without a zone, which is UTC here like its other dates without one.
+    """
+    text = text.strip()
+    bare, is_jst = _JST.subn("", text)
+    # A zone that is given in figures stands; "+0900 (JST)" only names it.
+    if is_jst and _OFFSET.search(bare):
+        return None
+    if (found := _YEAR_FIRST.fullmatch(bare)) and (is_jst or not _ISO_START.match(bare)):
+        year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
+        return datetime(year, month, day, hour, minute, second, tzinfo=JAPAN).astimezone(UTC)
+    if (is_jst or _WITHOUT_ZONE.fullmatch(text)) and (parts := parsedate(bare)):
+        return datetime(*parts[:6], tzinfo=JAPAN if is_jst else UTC).astimezone(UTC)
+    return None
 
 
 def moment(parts: Any) -> datetime | None:

@@ -75,7 +75,7 @@ class ItemRun:
             if (result := summarise_item(pk, self.tools)) is not None:
                 self._count(result)
                 return True
-        for pk in selectors.screening_candidates(self.started_at):
+        for pk in selectors.screening_candidates(self.started_at, self.tools.clock()):
             if pk in self._screened:
                 continue
             self._screened.add(pk)

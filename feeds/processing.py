@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from broker_project.lib.errors import OutsideError, Rejected
+from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected, Unauthorised
 from broker_project.lib.gemini import Gemini
 from broker_project.lib.http import Fetcher
 from broker_project.lib.logs import get_logger
@@ -160,11 +160,10 @@ def _summarise_and_post(claim: Claim, tools: Tools) -> Ending:
         post = services.save_draft(claim, text, tools.clock())
     if post.state == Post.State.POSTED:
         return Ending(Happening.POSTED, post.url)
-    if post.state == Post.State.DRAFT:
-        if not tools.account.is_available:
-            return Ending(Happening.DRAFTED, "Mastodon is off: the post stays a draft")
-        if _is_dry_run(claim.item):
-            return Ending(Happening.DRAFTED, "dry run: the post stays a draft")
+    if not tools.account.is_available:
+        return Ending(Happening.DRAFTED, f"Mastodon is off: the post stays as it is ({post.state})")
+    if post.state == Post.State.DRAFT and _is_dry_run(claim.item):
+        return Ending(Happening.DRAFTED, "dry run: the post stays a draft")
     return _deliver(claim, post, tools)
 
 
@@ -224,7 +223,7 @@ def _deliver(claim: Claim, post: Post, tools: Tools) -> Ending:
     try:
         # Also before the first try: after a backup was restored, the account knows more than we do.
         services.renew_claim(claim, tools.clock())
-        found = tools.account.find_post(item.url, post.intent_at or min(item.published_at, post.created_at))
+        found = _find_before(item, post, tools)
         if found is not None:
             return _posted(found, tools, "found among our own posts")
         services.mark_intent(claim, post, tools.clock())
@@ -245,6 +244,17 @@ def _deliver(claim: Claim, post: Post, tools: Tools) -> Ending:
             raise
     except OutsideError as error:
         return Ending(Happening.API_FAILED, f"not posted: {error}")
+
+
+def _find_before(item: Item, post: Post, tools: Tools) -> PostedStatus | None:
+    try:
+        return tools.account.find_post(item.url, post.intent_at or min(item.published_at, post.created_at))
+    except (Missing, Unauthorised, Rejected, BadAnswer):
+        # A token may be good for writing alone, a server may not keep lists. Only a post that may exist must
+        # not be sent without a look.
+        if post.state == Post.State.DRAFT:
+            return None
+        raise
 
 
 def _posted(status: PostedStatus, tools: Tools, how: str) -> Ending:

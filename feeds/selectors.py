@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -13,23 +14,30 @@ from broker_project.lib.short_cache import remembered
 from feeds.lifecycle import Reason, Status
 from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 
+CLOCK_AHEAD = timedelta(hours=1)  # more than clocks of workers side by side differ
 CHOICES = 8  # candidates looked at for one claim: as many workers can start at once without meeting twice
 
 
 def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
-    """Items to summarise and post, oldest publication first. A draft that may not go out now is not due."""
+    """Items to summarise and post, oldest publication first. A post that cannot go out now is not due."""
     due = Item.objects.filter(status=Status.PENDING, lease__isnull=True)
-    drafted = Q(post__state=Post.State.DRAFT)
-    due = due.exclude(drafted & Q(detail__feed__is_dry_run=True)) if is_mastodon_on else due.exclude(drafted)
+    if is_mastodon_on:
+        due = due.exclude(post__state=Post.State.DRAFT, detail__feed__is_dry_run=True)
+    else:
+        due = due.exclude(post__state__in=[Post.State.DRAFT, Post.State.INTENT, Post.State.UNCLEAR])
     return list(due.order_by("published_at", "pk").values_list("pk", flat=True)[:CHOICES])
 
 
-def screening_candidates(checked_until: datetime) -> list[int]:
-    """Items to screen that were last checked until then, the longest unchecked first."""
+def screening_candidates(checked_until: datetime, now: datetime) -> list[int]:
+    """Items to screen that were last checked until then, the longest unchecked first.
+
+    What was checked by a clock far ahead of ours is due as well: it would wait for that clock's time.
+    """
     found: list[tuple[datetime, int]] = []
+    times = Q(last_checked_at__lte=checked_until), Q(last_checked_at__gt=now + CLOCK_AHEAD)
     # One query per status: each walks its index and stops; together they would sort every waiting row.
-    for status in (Status.UNPROCESSED, Status.DEFERRED):
-        due = Item.objects.filter(status=status, lease__isnull=True, last_checked_at__lte=checked_until)
+    for status, time in product((Status.UNPROCESSED, Status.DEFERRED), times):
+        due = Item.objects.filter(time, status=status, lease__isnull=True)
         found += due.order_by("last_checked_at").values_list("last_checked_at", "pk")[:CHOICES]
     return [pk for _, pk in sorted(found)[:CHOICES]]
 

@@ -26,7 +26,6 @@ from feeds.models import Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.summaries import Screened, Summarised
 
 EXCERPT_CHARACTERS = 3000
-SWEEP_BATCH = 500
 
 
 class LeaseLost(Exception):
@@ -147,13 +146,18 @@ def _save_detail(item_id: int, values: dict[str, Any]) -> None:
 def sweep_stale_leases(now: datetime) -> int:
     """Take back what a worker that is gone had claimed; each counts as a crashed attempt."""
     swept = 0
-    for lease in ItemLease.objects.filter(expires_at__lte=now).order_by("expires_at")[:SWEEP_BATCH]:
+    # There are as many leases as workers. Times are compared here and not as SQLite's texts: in those a time that
+    # another program wrote with a "T" or a zone is later than any other of its day.
+    for pk, expires_at in list(ItemLease.objects.order_by("expires_at").values_list("pk", "expires_at")):
+        if expires_at > now:
+            continue
         with transaction.atomic():
+            lease = ItemLease.objects.select_for_update(skip_locked=True).filter(pk=pk).first()
             # Renewed or swept by another in the meantime, or this very moment: then there is nothing to do.
-            stale = ItemLease.objects.filter(pk=lease.pk, token=lease.token, expires_at__lte=now)
-            if not stale.select_for_update(skip_locked=True).exists() or not stale.delete()[0]:
+            if lease is None or lease.expires_at > now:
                 continue
-            item = Item.objects.filter(pk=lease.pk, status__in=list(OPEN)).first()
+            lease.delete()
+            item = Item.objects.filter(pk=pk, status__in=list(OPEN)).first()
             if item is None:
                 continue
             since = lease.claimed_at.isoformat(timespec="seconds")

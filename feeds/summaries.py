@@ -10,15 +10,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator, model_validator
 
-from broker_project.lib.errors import BadAnswer
+from broker_project.lib.errors import BadAnswer, Missing, Rejected, TooLarge
 from broker_project.lib.fences import fence
 from broker_project.lib.gemini import SYSTEM as GEMINI
 from broker_project.lib.gemini import Gemini, Generated
 from broker_project.lib.hidden_text import without_hidden
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
 from feeds.documents import Material, ReadDocument
 from feeds.extractive import extract, is_japanese
 from feeds.models import FeedSettings, ItemDetail
@@ -26,13 +28,18 @@ from feeds.pages import Page
 from feeds.posting import LINK, MENTION, shortened, tidy, without_foreign_links, without_mentions
 from feeds.texts import SYSTEM_PROMPT, filled
 
+log = get_logger(__name__)
+
 MILLION = Decimal(1_000_000)
 SHORTEST_SUMMARY = 5
 TOO_LONG_FACTOR = 10  # up to there it is shortened; beyond, the model did something else than it was asked
+LEAST_JAPANESE = 0.1  # of the letters; names and units are often Latin
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
 FILES_BYTES = 50 * 2**20  # of one request, in all
 FILE_PAGES = 1000
+
+WORD_ENDS = " \t\r\n.。!*`\"'「」"
 
 MATERIAL = "material"  # what fences are called; the system prompt names the whole mark
 
@@ -70,13 +77,36 @@ class Summariser(Protocol):
         """About so many characters as the settings say. Raises :class:`OutsideError`."""
 
 
-# What Gemini is asked to answer. Remarks that run long are cut when they are stored: they are no reason to
-# throw a judgement or a summary away.
+# What Gemini is asked to answer. Remarks that run long, or are missing, are no reason to throw a judgement or a
+# summary away: they are cut when they are stored, or empty. The schema that is sent asks for all of them.
+
+
+def filled_up(given: Any, empty: dict[str, Any]) -> Any:
+    """An object with every remark; what is no object is left for validation to refuse."""
+    if not isinstance(given, dict):
+        return given
+    return {**empty, **{name: value for name, value in given.items() if value is not None}}
 
 
 class ScreeningAnswer(BaseModel):
     verdict: Verdict
     reason: str
+
+    # A service that does not keep to the schema says the word alone, under another name, or in small letters.
+    @model_validator(mode="before")
+    @classmethod
+    def read_word(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            given = {"verdict": given.strip(WORD_ENDS)}
+        if isinstance(given, dict) and "verdict" not in given:
+            words = [value for value in given.values() if str(value).strip().upper() in get_args(Verdict)]
+            given = {**given, "verdict": words[0]} if len(words) == 1 else given
+        return filled_up(given, {"reason": ""})
+
+    @field_validator("verdict", mode="before")
+    @classmethod
+    def read_letters(cls, given: Any) -> Any:
+        return given.strip().upper() if isinstance(given, str) else given
 
 
 class DocumentAnswer(BaseModel):
@@ -86,6 +116,11 @@ class DocumentAnswer(BaseModel):
     key_points: list[str]
     summary: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def read_remarks(cls, given: Any) -> Any:
+        return filled_up(given, {"title": "", "issuer": "", "date": "", "key_points": [], "summary": ""})
+
 
 class SummaryAnswer(BaseModel):
     documents: list[DocumentAnswer]
@@ -93,6 +128,12 @@ class SummaryAnswer(BaseModel):
     can_be_left_out: str
     missed_points: str
     final_summary: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_remarks(cls, given: Any) -> Any:
+        empty = {"documents": [], "first_summary": "", "can_be_left_out": "", "missed_points": ""}
+        return filled_up(given, empty)
 
 
 class GeminiSummariser:
@@ -116,23 +157,37 @@ class GeminiSummariser:
     def summarise(self, material: Material) -> Summarised:
         options = self.options
         as_files, as_text = divided(material.documents) if options.sends_files else ([], material.documents)
-        text = f"タイトル: {material.title}\n{material.page.text}"
-        text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
-        fenced = fence(MATERIAL, text)
-        characters = str(options.summary_characters)
-        generated = self.gemini.generate(
-            model=options.summary_model or self.gemini.config.summary_model,
-            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced.text}),
-            schema=SummaryAnswer,
-            files=[document.path for document in as_files],
-            system=SYSTEM_PROMPT.format(tag=fenced.tag),
-        )
+        try:
+            generated = self._generate_summary(material, as_files, as_text)
+        except (Missing, Rejected, TooLarge) as error:
+            # Not every service takes files, or takes them this large. What they say can still be read.
+            # Without an HTTP status it is the material that was refused.
+            if not as_files or error.status is None:
+                raise
+            log.warning("files refused, sending their text", error=redact(str(error), 200))
+            generated = self._generate_summary(material, [], material.documents)
         answer = generated.value
         return Summarised(
             checked_summary(answer.final_summary, material.source_text, options.summary_characters),
             ItemDetail.SummarySource.GEMINI,
             usage_of(generated, options.summary_input_price, options.summary_output_price),
             notes_of(answer),
+        )
+
+    def _generate_summary(
+        self, material: Material, as_files: Sequence[ReadDocument], as_text: Sequence[ReadDocument]
+    ) -> Generated[SummaryAnswer]:
+        options = self.options
+        text = f"タイトル: {material.title}\n{material.page.text}"
+        text += "".join(f"\n\n添付文書: {document.title}\n{document.text}" for document in as_text)
+        fenced = fence(MATERIAL, text)
+        characters = str(options.summary_characters)
+        return self.gemini.generate(
+            model=options.summary_model or self.gemini.config.summary_model,
+            prompt=filled(options.summary_prompt, {"characters": characters, "material": fenced.text}),
+            schema=SummaryAnswer,
+            files=[document.path for document in as_files],
+            system=SYSTEM_PROMPT.format(tag=fenced.tag),
         )
 
 
@@ -220,6 +275,6 @@ def checked_summary(text: str, source: str, characters: int) -> str:
         raise BadAnswer(GEMINI, "the summary is empty or too short")
     if len(text) > characters * TOO_LONG_FACTOR:
         raise BadAnswer(GEMINI, f"the summary has {len(text)} characters, about {characters} were asked for")
-    if not is_japanese(text):
+    if not is_japanese(text, LEAST_JAPANESE):
         raise BadAnswer(GEMINI, "the summary is not in Japanese")
     return shortened(text, characters * 3 // 2)

@@ -141,7 +141,7 @@ def claim_items(count: int, pending: bool) -> dict[str, Any]:
                 chosen = selectors.pending_candidates(is_mastodon_on=True)
                 claim = services.claim_item(chosen[0], [Status.PENDING], "bench", now)
             else:
-                chosen = selectors.screening_candidates(now)
+                chosen = selectors.screening_candidates(now, now)
                 claim = services.claim_item(chosen[0], WAITING, "bench", now)
             times.append(time.perf_counter() - started)
             cpu_times.append(time.process_time() - cpu)
@@ -166,7 +166,7 @@ def claim_plans() -> list[str]:
 
     with connection.execute_wrapper(note):
         selectors.pending_candidates(is_mastodon_on=True)
-        selectors.screening_candidates(timezone.now())
+        selectors.screening_candidates(timezone.now(), timezone.now())
     plans: list[str] = []
     with connection.cursor() as cursor:
         for sql, params in statements:

@@ -90,7 +90,7 @@ class Rejected(Permanent):
 
 
 class TooLarge(Permanent):
-    pass
+    content_type = ""  # of what was not taken, in small letters and without parameters
 
 
 class ForbiddenAddress(Permanent):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import httpx
 import pydantic
+import pydantic_core
 
 from broker_project.lib.errors import (
     BadAnswer,
@@ -47,6 +48,8 @@ SYSTEM = "Gemini"
 POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
 MAX_OUTPUT_TOKENS = 32768  # what a model thinks counts as well
 INLINE_BYTES = 8 * 2**20  # files up to this in all go inside the request, larger ones are uploaded first
+
+_CODE_BLOCK = re.compile(r"\s*```[a-z]*\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 T = TypeVar("T", bound=pydantic.BaseModel)
 
@@ -170,7 +173,10 @@ class Gemini:
 
 
 def read_answer(response: types.GenerateContentResponse, model: str, schema: type[T]) -> Generated[T]:
-    """The validated object of an answer. Raises :class:`BadAnswer`; :class:`Rejected` if it was blocked."""
+    """The validated object of an answer. Raises :class:`BadAnswer`; :class:`Rejected` if it was blocked.
+
+    A text that is no JSON is given to the schema as it is; one that can read it has a validator for it.
+    """
     feedback = response.prompt_feedback
     if feedback is not None and feedback.block_reason is not None:
         raise Rejected(SYSTEM, f"the prompt was blocked ({_word(feedback.block_reason)})")
@@ -180,8 +186,13 @@ def read_answer(response: types.GenerateContentResponse, model: str, schema: typ
     text = "".join(part.text or "" for part in (content.parts or []) if not part.thought) if content else ""
     if not text.strip():
         raise BadAnswer(SYSTEM, f"an answer without text (finish reason {finish})")
+    block = _CODE_BLOCK.fullmatch(text)
     try:
-        value = schema.model_validate_json(text)
+        given = pydantic_core.from_json(block.group(1) if block else text)
+    except ValueError:
+        given = text
+    try:
+        value = schema.model_validate(given)
     except pydantic.ValidationError as error:
         raise BadAnswer(SYSTEM, f"{_violation(error)} (finish reason {finish})") from error
     usage = response.usage_metadata
@@ -197,8 +208,8 @@ def _word(value: Any) -> str:
 def _violation(error: pydantic.ValidationError) -> str:
     """What was wrong, without the answer itself: that may be long or hostile."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return "the answer is not JSON"
+    if first["type"] == "model_type":
+        return "the answer is not a JSON object"
     where = ".".join(str(part) for part in first["loc"])
     return f"the answer breaks the schema at {where or 'its top'}: {first['msg']}"[:300]
 

@@ -36,6 +36,7 @@ MAX_URL_LENGTH = 4096
 PIECE_BYTES = 256 * 1024  # the most that one step of decompression may put into memory
 USER_AGENT = "Broker/1.0 (feed reader)"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class Fetcher:
                         if response.status_code in REDIRECTS and location:
                             target = checked_url(str(joined(target, location)))
                             continue
-                        if not (response.is_success or response.status_code == 304):
+                        is_unchanged = response.status_code == 304 and CONDITIONS & set(request.headers)
+                        if not (response.is_success or is_unchanged):
                             raise error_for_status(
                                 target.host,
                                 response.status_code,
@@ -161,13 +163,19 @@ def limited(response: httpx.Response, max_bytes: int) -> Iterator[bytes]:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     length = response.headers.get("content-length", "")
     if encoding in ("", "identity") and length.isdecimal() and int(length) > max_bytes:
-        raise TooLarge(host, f"{int(length)} bytes announced, {max_bytes} are taken")
+        raise too_large(response, f"{int(length)} bytes announced, {max_bytes} are taken")
     size = 0
     for piece in decoded(response, host, encoding):
         size += len(piece)
         if size > max_bytes:
-            raise TooLarge(host, f"more than {max_bytes} bytes")
+            raise too_large(response, f"more than {max_bytes} bytes")
         yield piece
+
+
+def too_large(response: httpx.Response, message: str) -> TooLarge:
+    error = TooLarge(response.url.host, message)
+    error.content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return error
 
 
 def decoded(response: httpx.Response, host: str, encoding: str) -> Iterator[bytes]:

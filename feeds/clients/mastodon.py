@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,8 +19,10 @@ from broker_project.lib.errors import (
     Missing,
     OutsideError,
     RateLimited,
+    Rejected,
     SwitchedOff,
     TimedOut,
+    Unauthorised,
     Unreachable,
     error_for_status,
 )
@@ -91,17 +93,16 @@ class MastodonAccount:
     @cached_property
     def limits(self) -> PostLimits:
         """How long a post may be on this instance; Mastodon's own defaults where the instance does not say."""
-        configured = self._instance().get("configuration") or {}
-        statuses = configured.get("statuses") or {}
+        statuses = _inside(_inside(self._instance(), "configuration"), "statuses")
         return PostLimits(
             _positive(statuses.get("max_characters"), DEFAULT_MAX_CHARACTERS),
             _positive(statuses.get("characters_reserved_per_url"), DEFAULT_LINK_CHARACTERS),
         )
 
     def _instance(self) -> Any:
-        # Servers before Mastodon 4 and some of its kin have only the first version, or neither.
+        # Servers before Mastodon 4 and some of its kin have only the first version, or neither, or tell nobody.
         for ask in (self._api.instance_v2, self._api.instance_v1):
-            with suppress(Missing):
+            with suppress(Missing, Unauthorised, Rejected, BadAnswer):
                 return self._read(ask)
         return {}
 
@@ -118,15 +119,25 @@ class MastodonAccount:
 
     def find_post(self, link: str, since: datetime) -> PostedStatus | None:
         """Our own post that carries ``link``, if one was made since then, among the newest 400."""
-        account_id = self._read(self._api.account_verify_credentials)["id"]
+        account_id = _inside(self._read(self._api.account_verify_credentials), "id")
+        if not account_id:
+            raise BadAnswer(SYSTEM, "an answer that is no account")
         oldest = since - CLOCK_SKEW
         max_id: Any = None
         for _page in range(MAX_PAGES):
-            page = self._read(partial(self._api.account_statuses, account_id, limit=PAGE_SIZE, max_id=max_id))
+            ask = partial(
+                self._api.account_statuses, account_id, limit=PAGE_SIZE, max_id=max_id, exclude_reblogs=True
+            )
+            page = self._read(ask)
+            # Nothing found must mean that there is nothing, not that nothing was shown.
+            if not isinstance(page, list) or not all(isinstance(status, Mapping) for status in page):
+                raise BadAnswer(SYSTEM, "an answer that is no list of posts")
             for status in page:
-                if status["created_at"] < oldest:
+                created_at = status.get("created_at")
+                if isinstance(created_at, datetime) and created_at < oldest:
                     return None
-                if link in links_of(status["content"]):
+                # What others wrote and we boosted is no post of ours.
+                if not status.get("reblog") and link in links_of(str(status.get("content") or "")):
                     return _posted(status)
             if len(page) < PAGE_SIZE:
                 return None
@@ -168,6 +179,11 @@ def _posted(status: Any) -> PostedStatus:
     if not identity:
         raise BadAnswer(SYSTEM, "an answer that is no post")
     return PostedStatus(str(identity), str(url or ""))
+
+
+def _inside(given: Any, name: str) -> Any:
+    """A part of an answer; empty if the answer is built otherwise."""
+    return (given.get(name) if isinstance(given, Mapping) else None) or {}
 
 
 def _positive(value: Any, default: int) -> int:

@@ -122,6 +122,17 @@ def test_screen_and_summarise_now(browser: Client, make_item: MakeItem, sandbox:
     assert "posted" in page
 
 
+def test_what_failed_is_not_said_to_be_done(
+    browser: Client, make_item: MakeItem, sandbox: SandboxHandle
+) -> None:
+    rows = [make_item(url=page_url(sandbox, slug)) for slug in ("01kiban04_02000401", "none_1", "none_2")]
+    pending = make_item(status=Status.PENDING)
+    message = act(browser, ITEMS, "screen_now", [*rows, pending])
+    assert message == "1 item screened, 2 failed (not fetched), 1 left alone (pending)"
+    sandbox.fault("mastodon", "status", status=401, path="/api/v1/statuses", method="POST")
+    assert act(browser, ITEMS, "summarise_now", rows[:1]) == "0 items summarised, 1 failed (API call failed)"
+
+
 def test_the_item_page_is_evidence(browser: Client, make_item: MakeItem) -> None:
     item = make_item(title="<script>alert(1)</script>")
     ItemDetail.objects.update(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 from datetime import timedelta
+from html import escape
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -54,6 +56,42 @@ def test_older_servers_tell_their_limits_in_the_first_version_or_not_at_all(
     sandbox.fault("mastodon", "status", status=404, path="/api/v1/instance", times=0)
     other = MastodonAccount(account.config)
     assert (other.limits.max_characters, other.limits.link_characters) == (500, 23)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 401},
+        {"status": 405},
+        {"status": 200, "body": []},
+        {"status": 200, "body": {}},
+        {"status": 200, "body": "<html></html>"},
+    ],
+)
+def test_an_instance_that_tells_nobody_has_the_usual_limits(
+    account: MastodonAccount, sandbox: SandboxHandle, fault: dict[str, Any]
+) -> None:
+    sandbox.fault("mastodon", "status", path="/api/v[12]/instance", times=0, **fault)
+    assert (account.limits.max_characters, account.limits.link_characters) == (500, 23)
+
+
+def test_what_others_wrote_and_we_boosted_is_not_ours(
+    account: MastodonAccount, sandbox: SandboxHandle
+) -> None:
+    theirs = {"id": "4", "content": f'<p><a href="{escape(LINK)}">{escape(LINK)}</a></p>', "url": ""}
+    boost = {**theirs, "id": "5", "reblog": theirs}
+    sandbox.fault("mastodon", "status", status=200, body=[boost], path="/statuses", times=0)
+    assert account.find_post(LINK, timezone.now()) is None
+    [asked] = [call for call in sandbox.calls("mastodon") if "/statuses" in call["path"]]
+    assert "exclude_reblogs=1" in asked["path"]
+
+
+def test_a_post_without_its_time_is_found(account: MastodonAccount, sandbox: SandboxHandle) -> None:
+    body = [{"id": "4"}, {"id": "5", "content": f"本文 {escape(LINK)}"}]
+    sandbox.fault("mastodon", "status", status=200, body=body, path="/statuses")
+    found = account.find_post(LINK, timezone.now())
+    assert found is not None
+    assert found.id == "5"
 
 
 def test_own_posts_are_found_by_their_link_on_any_page(account: MastodonAccount) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from feeds.charsets import is_binary
 from feeds.pages import read_page
 from feeds.pdf_reader import UnreadablePdf, read_pdf
 from sandbox.pdf import damaged_pdf, encrypted_pdf, make_pdf
@@ -33,6 +34,11 @@ def test_pdf_links_are_absolute_and_once() -> None:
     ]
 
 
+def test_a_document_with_spaces_in_its_name_is_one() -> None:
+    page = read_page('<a href="資料 1.pdf">資料</a>'.encode(), url="https://a.example.jp/news/1.html")
+    assert [link.url for link in page.documents] == ["https://a.example.jp/news/資料%201.pdf"]
+
+
 def test_without_it_the_body_without_menus() -> None:
     page = read_page((DATA / "page_plain.html").read_bytes(), url="https://a.example.jp/")
     assert page.text == "Hello bold world.\ntail\n1\n2"
@@ -43,6 +49,23 @@ def test_without_it_the_body_without_menus() -> None:
 )
 def test_anything_is_a_page(body: bytes) -> None:
     assert read_page(body, url="https://a.example.jp/").documents == []
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "text/html", True),
+        (b"GIF89a and more", "image/gif", True),
+        (b"PK\x03\x04\x14\x00\x06\x00", "", True),
+        ("<p>本文</p>".encode("utf-16"), "", False),
+        ("<p>本文</p>".encode("utf-16-le"), "text/html; charset=utf-16le", False),
+        ("<p>本文</p>".encode("cp932"), "application/octet-stream", False),
+        (b"<html><body><p>a stray" + b" " * 60 + b"\x00</p>", "text/html", False),
+        (b"", "", False),
+    ],
+)
+def test_what_is_no_text(body: bytes, content_type: str, expected: bool) -> None:
+    assert is_binary(body, content_type) is expected
 
 
 def test_a_page_is_read_up_to_a_limit() -> None:

@@ -60,6 +60,56 @@ def test_atom_prefers_published_to_updated() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("Mon, 16 Nov 2026 09:30:00 JST", "2026-11-16T00:30:00+00:00"),
+        ("Mon, 16 Nov 2026 09:30:00 (JST)", "2026-11-16T00:30:00+00:00"),
+        ("Mon Nov 16 09:30:00 JST 2026", "2026-11-16T00:30:00+00:00"),
+        ("2026-11-16 09:30:00 JST", "2026-11-16T00:30:00+00:00"),
+        ("2026/11/16 09:30", "2026-11-16T00:30:00+00:00"),
+        ("2026.11.16", "2026-11-15T15:00:00+00:00"),
+        ("2026年11月16日", "2026-11-15T15:00:00+00:00"),
+        ("2026年11月16日 9時30分", "2026-11-16T00:30:00+00:00"),
+        ("Mon, 16 Nov 2026 09:30:00", "2026-11-16T09:30:00+00:00"),
+        ("Mon, 16 Nov 2026 09:30:00 +0900", "2026-11-16T00:30:00+00:00"),
+        ("Mon, 16 Nov 2026 09:30:00 +0900 (JST)", "2026-11-16T00:30:00+00:00"),
+        ("Mon, 16 Nov 2026 09:30:00 EST", "2026-11-16T14:30:00+00:00"),
+        ("2026-11-16T09:30:00+09:00", "2026-11-16T00:30:00+00:00"),
+        ("2026-11-16", "2026-11-16T00:00:00+00:00"),
+        ("2026-11-16T09:30:00-05:00", "2026-11-16T14:30:00+00:00"),
+        ("16 Nov 2026", "2026-11-16T00:00:00+00:00"),
+    ],
+)
+def test_dates_as_they_are_written(written: str, expected: str) -> None:
+    item = (
+        f"<item><title>題名</title><link>https://news.example.jp/1</link><pubDate>{written}</pubDate></item>"
+    )
+    body = f'<rss version="2.0"><channel><title>t</title>{item}</channel></rss>'.encode()
+    [entry] = parse_feed(body).entries
+    assert entry.published_at.isoformat() == expected
+
+
+@pytest.mark.parametrize(
+    "written", ["yesterday", "2026年13月45日", "2026/02/30", "Mon, 31 Feb 2026 09:00:00 JST", "JST"]
+)
+def test_what_is_no_date_is_a_broken_entry(written: str) -> None:
+    item = (
+        f"<item><title>題名</title><link>https://news.example.jp/1</link><pubDate>{written}</pubDate></item>"
+    )
+    body = f'<rss version="2.0"><channel><title>t</title>{item}</channel></rss>'.encode()
+    parsed = parse_feed(body)
+    assert (parsed.entries, parsed.skipped) == ([], 1)
+
+
+def test_a_broken_publication_leaves_the_update() -> None:
+    dates = "<published>soon</published><updated>2026-11-16T00:30:00Z</updated>"
+    entry = f'<entry><title>題名</title><link href="https://news.example.jp/1"/>{dates}</entry>'
+    body = f'<feed xmlns="http://www.w3.org/2005/Atom"><title>t</title>{entry}</feed>'.encode()
+    [entry_read] = parse_feed(body).entries
+    assert entry_read.published_at.isoformat() == "2026-11-16T00:30:00+00:00"
+
+
 def test_a_feed_that_is_not_well_formed_is_read_as_far_as_possible() -> None:
     parsed = parse_feed(sample("broken_in_the_middle.rdf"))
     assert "㈱通信の統計～速報値～" in [entry.title for entry in parsed.entries]
@@ -114,6 +164,9 @@ def test_titles_are_plain(title: str, expected: str) -> None:
     [
         ("https://a.jp/x", "https://a.jp/x"),
         ("../y.html", "https://base.jp/y.html"),
+        (" /a b\u3000c.pdf?q=1 2 ", "https://base.jp/a%20b%E3%80%80c.pdf?q=1%202"),
+        ("https://a b.jp/", None),
+        ("https://a.jp/x\u2028y", None),
         ("", None),
         ("javascript:alert(1)", None),
         ("file:///etc/passwd", None),

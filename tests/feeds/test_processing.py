@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -85,6 +86,21 @@ def test_a_hostile_page(make_item: MakeItem, tools: Tools, sandbox: SandboxHandl
     assert last_reason(item)
 
 
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [({"status": 304}, "HTTP 304"), ({"status": 200, "body": "GIF89a\x00\x00;"}, "no page but")],
+)
+def test_what_is_no_page(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, fault: dict[str, Any], why: str
+) -> None:
+    sandbox.fault("feed", "status", **fault)
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == (1, 3, 1)
+    assert why in last_reason(item)
+    assert sandbox.calls("gemini") == []
+
+
 def test_a_page_without_text(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     sandbox.fault("feed", "status", status=200, body="<html><body><script>x</script></body></html>")
     item = make_item(url=page_url(sandbox, REPORT))
@@ -101,6 +117,33 @@ def test_gemini_fails(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle,
     item = make_item(url=page_url(sandbox, REPORT))
     screen_item(item.pk, tools)
     assert state(item) == (1, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("YES", (2, None, 0)),
+        ("**wait**\n", (1, 2, 1)),
+        ('{"verdict": "no", "reason": "人事異動のため。"}', (1, 1, 1)),
+        ('{"verdict": "YES"}', (2, None, 0)),
+        ('{"judgement": "WAIT", "why": "準備中のため。"}', (1, 2, 1)),
+        ('{"first": "YES", "second": "NO"}', (1, 5, 1)),
+        ('```json\n{"verdict": "NO", "reason": "告知だけのため。"}\n```', (1, 1, 1)),
+        ("YES or NO", (1, 5, 1)),
+        ("[]", (1, 5, 1)),
+    ],
+)
+def test_a_verdict_in_other_clothes(
+    make_item: MakeItem,
+    tools: Tools,
+    sandbox: SandboxHandle,
+    answer: str,
+    expected: tuple[int, int | None, int],
+) -> None:
+    sandbox.load("gemini", {"next": [answer] * 2})
+    item = make_item(url=page_url(sandbox, REPORT))
+    screen_item(item.pk, tools)
+    assert state(item) == expected
 
 
 def test_the_retry_limit(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
@@ -218,6 +261,26 @@ def test_bad_summaries_are_not_posted(
     assert posts_for(sandbox, item.url) == 0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"final_summary": "方針を公表した。"}',
+        '{"documents": [{"title": null}], "missed_points": null, "final_summary": "方針を公表した。"}',
+        '```json\n{"final_summary": "方針を公表した。"}\n```',
+        '{"final_summary": "方針を公表した。NTT Docomo, KDDI, SoftBank, Rakuten Mobile"}',
+    ],
+    ids=["no remarks", "null", "code block", "Latin names"],
+)
+def test_what_is_missing_beside_it_does_not_cost_the_summary(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, answer: str
+) -> None:
+    sandbox.load("gemini", {"next": [answer]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert "方針を公表した。" in Post.objects.get().text
+    assert len(sandbox.calls("gemini")) == 1
+
+
 def test_a_short_summary_is_one_too(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     sandbox.load("gemini", {"next": [SUMMARY.format("方針を公表した。")]})
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
@@ -277,6 +340,27 @@ def test_pdfs_as_text_for_models_without_file_input(
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
     summarise_item(item.pk, tools)
     assert state(item) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_files_that_the_service_does_not_take_go_as_text(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, status: int
+) -> None:
+    sandbox.load("gemini", {"next": [{"status": status}]})
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert [call["path"].rpartition(":")[2] for call in sandbox.calls("gemini")] == ["generateContent"] * 2
+
+
+def test_a_document_under_an_address_without_an_ending_is_measured_as_one(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    documents = [{"name": "big.pdf", "title": "資料", "stream_mb": 51}]
+    add_page(sandbox, "doc_5", paragraphs=TEXT, documents=documents)
+    to = f"{sandbox.base_url}/feed/main_content/big.pdf"
+    item = make_item(url=f"{sandbox.base_url}/feed/hostile/redirect?to={to}", status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert state(item) == (1, 4, 1)
 
 
 def test_an_item_that_is_a_pdf_itself(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
@@ -357,7 +441,37 @@ def test_rate_limited_and_unauthorised(make_item: MakeItem, tools: Tools, sandbo
     assert posts_for(sandbox, item.url) == 0
 
 
+@pytest.mark.parametrize("fault", [{"status": 403}, {"status": 404}, {"status": 200, "body": {}}])
+def test_an_account_that_can_be_written_to_alone(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle, fault: dict[str, Any]
+) -> None:
+    """It is posted to; but what may have been posted already is not sent again without a look."""
+    sandbox.fault("mastodon", "status", path="/accounts/", times=0, **fault)
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert posts_for(sandbox, item.url) == 1
+    Post.objects.update(state=Post.State.UNCLEAR)
+    Item.objects.update(status=Status.PENDING)
+    assert happening(summarise_item(item.pk, tools)) is Happening.API_FAILED
+    assert posts_for(sandbox, item.url) == 1
+
+
 # Drafts
+
+
+def test_an_unclear_post_waits_while_mastodon_is_off(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    sandbox.fault("mastodon", "status", status=503, path="statuses", method="POST")
+    item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
+    summarise_item(item.pk, tools)
+    assert Post.objects.get().state == Post.State.UNCLEAR
+    screen_item(item.pk, tools)
+    tools.account = MastodonAccount(replace(settings.BROKER.mastodon, source=Source.OFF))
+    assert ItemRun(tools).step() is False
+    assert happening(summarise_item(item.pk, tools)) is Happening.DRAFTED
+    assert state(item) == (2, 5, 1)
+    assert Post.objects.get().state == Post.State.UNCLEAR
 
 
 @pytest.mark.parametrize("why", ["off", "dry run"])

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from feeds import services
@@ -100,6 +101,16 @@ def test_a_stale_lease_counts_and_frees_the_item(make_item: MakeItem) -> None:
     assert "gone did not finish" in ItemEvent.objects.all()[0].reason
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%d %H:%M:%S"])
+def test_a_stale_lease_is_seen_however_its_time_is_written(make_item: MakeItem, form: str) -> None:
+    item, now = make_item(), timezone.now().replace(hour=12)
+    services.claim_item(item.pk, WAITING, "gone", now)
+    with connection.cursor() as cursor:
+        text = (now - timedelta(seconds=2)).strftime(form)
+        cursor.execute("UPDATE feeds_itemlease SET expires_at = %s", [text])
+    assert services.sweep_stale_leases(now) == 1
+
+
 def test_a_renewed_lease_is_not_stale(make_item: MakeItem) -> None:
     item, now = make_item(), timezone.now()
     claim = services.claim_item(item.pk, WAITING, "a", now)
@@ -128,12 +139,24 @@ def test_pending_by_publication_screening_by_last_check(make_item: MakeItem) -> 
     third = make_item(status=Status.DEFERRED, last_checked_at=now - timedelta(hours=3))
     make_item(status=Status.PROCESSED)
     assert pending_candidates(is_mastodon_on=True) == [old.pk, young.pk]
-    assert screening_candidates(now) == [first.pk, second.pk, third.pk]
-    assert screening_candidates(now - timedelta(hours=4)) == [first.pk, second.pk]
+    assert screening_candidates(now, now) == [first.pk, second.pk, third.pk]
+    assert screening_candidates(now - timedelta(hours=4), now) == [first.pk, second.pk]
     services.claim_item(old.pk, OPEN, "a", now)
     services.claim_item(first.pk, OPEN, "a", now)
     assert pending_candidates(is_mastodon_on=True) == [young.pk]
-    assert screening_candidates(now) == [second.pk, third.pk]
+    assert screening_candidates(now, now) == [second.pk, third.pk]
+
+
+def test_what_a_clock_ahead_of_ours_checked_is_due(make_item: MakeItem) -> None:
+    now = timezone.now().replace(hour=12)
+    ahead = make_item(last_checked_at=now + timedelta(days=400))
+    written = make_item()
+    # As another program may write it; between two texts of one day the letter decides.
+    with connection.cursor() as cursor:
+        text = (now - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+        cursor.execute("UPDATE items SET last_checked_at = %s WHERE id = %s", [text, written.pk])
+    make_item(last_checked_at=now + timedelta(minutes=1))  # by a worker at our side, in its own run
+    assert screening_candidates(now, now) == [written.pk, ahead.pk]
 
 
 def test_drafts_wait_while_they_cannot_be_posted(make_item: MakeItem) -> None:
