@@ -18,6 +18,7 @@ from tasks.lifecycle import (
     IssueFacts,
     PullFacts,
     TaskType,
+    our_word,
     priority_of,
 )
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
@@ -117,7 +118,11 @@ def labels_at_work(labels: Iterable[str], agent: str) -> list[str]:
 
 def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
     """GitHub's JSON of an issue with these labels."""
-    known = {label["name"]: label for label in raw.get("labels", []) if isinstance(label, dict)}
+    known = {
+        our_word(label["name"]): label
+        for label in raw.get("labels") or []
+        if isinstance(label, dict) and isinstance(label.get("name"), str)
+    }
     return {**raw, "labels": [known.get(name, {"name": name}) for name in labels]}
 
 

@@ -26,6 +26,7 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import keyspace, redis_client
 from tasks.facts import Subject, labels_at_work, relabelled, subjects
 from tasks.gates import index_mark
+from tasks.github_answers import label_names
 from tasks.lifecycle import (
     IN_PROGRESS,
     NEEDS_REVIEW,
@@ -223,7 +224,7 @@ def short_form(raw: dict[str, Any]) -> str:
     """An issue inside ``open_issues``: GitHub's own fields, without the body (that is in ``issue:{n}``)."""
     kept = ("id", "number", "title", "html_url", "state", "created_at", "updated_at")
     short = {name: raw[name] for name in kept if name in raw}
-    short["labels"] = [{"name": label["name"]} for label in raw.get("labels", [])]
+    short["labels"] = [{"name": name} for name in label_names(raw.get("labels"))]
     return json.dumps(short, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -293,7 +294,7 @@ def _draft_open_issues(repository: Repository, drafts: Sequence[str]) -> int:
 
 
 def agents_labels(raw: dict[str, Any], agent: str) -> list[str]:
-    return labels_at_work([label["name"] for label in raw.get("labels", [])], agent)
+    return labels_at_work(label_names(raw.get("labels")), agent)
 
 
 def rebuild(repository: Repository, now: datetime) -> int:

@@ -145,6 +145,37 @@ def test_labels_that_cannot_be_taken_back_now_are_taken_back_later(world: World)
     assert Assignment.objects.get().labels_due is None
 
 
+def test_a_repository_that_has_moved_is_no_word_about_one_issue(world: World) -> None:
+    number = world.open_issue(*DEV)
+    world.sync()
+    world.sandbox.fault(
+        "github", "status", method="POST", path="git/refs$", status=307, headers={"location": "/elsewhere"}
+    )
+    assert world.ask().status_code == 502
+    assert world.issue(number).refused_reason == ""
+    assert world.given()["issue_id"] == number
+
+
+def test_labels_in_other_letters_are_the_same_labels(world: World) -> None:
+    """GitHub writes a label as whoever made it wrote it, and takes it by any case."""
+    number, epic = world.open_issue(*DEV), world.open_issue(*DEV, "Epic")
+    for name in ("In-Progress", "Needs-Review"):
+        world.github("POST", "/labels", {"name": name, "color": "ededed"})
+    world.sync()
+    task = world.given()
+    assert {"In-Progress", "agent-1"} <= world.labels(number)
+    assert {"in-progress", "agent-1"} <= set(task["labels"])
+    world.sync()
+    assert world.post(f"/assignments/{task['assignment_id']}/complete").status_code == 200
+    assert world.labels(number) == {*DEV, "Needs-Review"}
+    world.sync()
+    assert world.ask("agent-2").status_code == 204, "it waits for its review and is not developed again"
+    reasons = {
+        row["number"]: row["reason"] for row in world.get("/explain?agent_id=agent-2").json()["issues"]
+    }
+    assert reasons == {number: "no open pull request is linked", epic: "labelled epic"}
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
