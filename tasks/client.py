@@ -58,6 +58,7 @@ USER_AGENT = "broker"
 TIMEOUT_SECONDS = 15
 PER_PAGE = 100
 MAX_PAGES = 1000
+NO_BRANCH = "there is no branch"
 
 # "Reference already exists", or the code already_exists among the errors.
 EXISTS = re.compile(r"\balready[ _]exists\b", re.IGNORECASE)
@@ -153,6 +154,13 @@ class GitHubClient:
             raise BadAnswer(SYSTEM, "a repository without a default branch")
         return name
 
+    def has_branch(self, name: str) -> bool:
+        try:
+            self._head_of(name)
+        except Missing:
+            return False
+        return True
+
     # Writing
 
     def create_branch(self, name: str, base: str) -> None:
@@ -173,7 +181,7 @@ class GitHubClient:
             try:
                 data = as_object(self._call("GET", f"{self._path}/git/ref/heads/{quoted}").data)
             except Missing:
-                raise Missing(SYSTEM, f"there is no branch {branch!r}", status=404) from None
+                raise Missing(SYSTEM, f"{NO_BRANCH} {branch!r}", status=404) from None
             sha = as_object(data.get("object")).get("sha")
         if not isinstance(sha, str) or not sha:
             raise BadAnswer(SYSTEM, "a branch without a commit")

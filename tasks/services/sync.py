@@ -27,6 +27,7 @@ from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
+from tasks.services.refusals import retry_refused
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import (
@@ -129,6 +130,7 @@ def sync_repository(
         elif budget is Budget.PLENTY and is_small(repository):
             sync_all_issues(run, repository.open_etag if run.counts["unchanged_issues"] else "")
         sync_pulls(run)
+        run.dirty |= retry_refused(repository, run.client, all_of_them=is_full)
         if budget is Budget.PLENTY:
             look_at_comments(run)
             mark_reviews_done(run)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from broker_project.lib import keyspace as k
 from tasks.index import rebuild
-from tasks.models import Assignment, Event
+from tasks.models import Assignment, Event, Repository
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")
@@ -148,9 +148,8 @@ def test_labels_that_cannot_be_taken_back_now_are_taken_back_later(world: World)
 def test_a_repository_that_has_moved_is_no_word_about_one_issue(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
-    world.sandbox.fault(
-        "github", "status", method="POST", path="git/refs$", status=307, headers={"location": "/elsewhere"}
-    )
+    elsewhere = {"location": "http://elsewhere.example/"}
+    world.sandbox.fault("github", "status", method="POST", path="git/refs$", status=307, headers=elsewhere)
     assert world.ask().status_code == 502
     assert world.issue(number).refused_reason == ""
     assert world.given()["issue_id"] == number
@@ -199,6 +198,31 @@ def test_a_refusal_of_this_issue_alone_skips_to_the_next(world: World, body: str
         row["number"]: row["reason"] for row in world.get("/explain?agent_id=agent-3").json()["issues"]
     }
     assert "GitHub refused" in reasons[first]
+
+
+def test_a_base_branch_that_is_made_later_brings_its_issue_back(world: World) -> None:
+    number = world.open_issue(*DEV, body="## 成果物\n- **ベースブランチ (Base Branch):** later\n")
+    world.sync()
+    assert world.ask().status_code == 204
+    world.sync()
+    assert world.ask().status_code == 204, "nothing has changed yet"
+    world.push("later")
+    world.sync()
+    task = world.given()
+    assert (task["issue_id"], task["base_branch"]) == (number, "later")
+
+
+def test_what_github_refused_is_tried_again_after_the_next_full_listing(world: World) -> None:
+    number = world.open_issue(*DEV)
+    world.sync()
+    said = {"message": "Repository rule violations found"}
+    world.sandbox.fault("github", "status", method="POST", path="git/refs$", status=422, body=said)
+    assert world.ask().status_code == 204
+    world.sync()
+    assert "rule violations" in world.issue(number).refused_reason
+    Repository.objects.update(last_full_sync_at=None)
+    world.sync()
+    assert world.given()["issue_id"] == number
 
 
 def test_each_issue_goes_to_one_agent_when_many_ask_at_once(world: World) -> None:

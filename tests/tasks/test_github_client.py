@@ -143,6 +143,31 @@ def test_an_issue_that_answers_from_another_repository_has_moved(client, sandbox
         client.list_issues(since=None)
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_renamed_repository_is_followed_with_query_and_body_but_to_no_other_host(client, sandbox, status):
+    number = add_issues(sandbox, 1)[0]
+    headers = {"Authorization": "token x"}
+    sandbox.client.patch(f"{CODE}/issues/{number}", json={"state": "closed"}, headers=headers)
+    sandbox.fault("github", "status", status=status, headers={"location": f"{CODE}/issues?state=closed"})
+    items = [item for page in client.list_issues(since=None).pages for item in page.items]
+    assert {item["state"] for item in items} == {"closed"}
+    sandbox.fault(
+        "github",
+        "status",
+        method="POST",
+        status=status,
+        headers={"location": f"{sandbox.base_url}{CODE}/issues/{number}/labels"},
+    )
+    assert client.add_labels(99999, ["followed"]) == ["P1", "followed"]
+    sandbox.clear_calls()
+    sandbox.fault(
+        "github", "status", status=status, headers={"location": "http://elsewhere.example/"}, times=0
+    )
+    with pytest.raises(errors.Conflict):
+        client.comment(number, "x")
+    assert len(paths(sandbox)) == 1
+
+
 # Branches, labels, comments
 
 
@@ -261,7 +286,11 @@ SECONDARY = {"message": "You have exceeded a secondary rate limit. Please wait a
             errors.Rejected,
             "Validation Failed; ref bad",
         ),
-        ({"status": 307, "headers": {"location": "/elsewhere"}}, errors.Conflict, "moved"),
+        (
+            {"status": 307, "headers": {"location": "http://elsewhere.example/"}},
+            errors.Conflict,
+            "moved",
+        ),
         ({"status": 500}, errors.ServerFault, "500"),
         ({"status": 502, "body": "<html>Bad gateway"}, errors.ServerFault, "502"),
     ],
