@@ -55,6 +55,15 @@ class IssueStatus(StrEnum):
     PARKED = "parked"
 
 
+def status_word(labels: Collection[str], *, is_open: bool) -> IssueStatus:
+    """How an issue stands that no agent has."""
+    if not is_open:
+        return IssueStatus.COMPLETED
+    if PARKED in labels:
+        return IssueStatus.PARKED
+    return IssueStatus.NEEDS_REVIEW if NEEDS_REVIEW in labels else IssueStatus.OPEN
+
+
 def priority_of(labels: Iterable[str]) -> int | None:
     """``P`` and digits, case-sensitive; the smallest number wins."""
     found = [int(match.group(1)[:50]) for label in labels if (match := PRIORITY.fullmatch(label))]

@@ -108,6 +108,25 @@ def test_the_first_poll_reads_everything_that_is_open(hub, repository, store):
     assert json.loads(str(store.get(f"poppo:issue:{first.number}"))) == first.raw
 
 
+def test_every_open_issue_shows_how_it_stands_also_after_redis_forgot(hub, repository, store):
+    plain, waiting = open_issue(hub), open_issue(hub, "Done", ("P1", "BACKENDCODER", "needs-review"))
+    parked = open_issue(hub, "Stuck", ("P1", "parked"))
+    for _ in range(2):
+        sync(repository)
+        words = {n: store.hget(f"poppo:issue:status:{n}", "status") for n in (plain, waiting, parked)}
+        assert words == {plain: "open", waiting: "needs-review", parked: "parked"}
+        shown: Any = store.hgetall(f"poppo:issue:metadata:{plain}")
+        assert (shown["title"], json.loads(shown["labels"])) == ("New", ["P1", "BACKENDCODER"])
+        assert shown["url"].endswith(f"/issues/{plain}")
+        assert store.ttl(f"poppo:issue:status:{plain}") == -1
+        store.flushdb()
+    sync(repository)
+    person(hub, "PATCH", f"/issues/{plain}", {"state": "closed"})
+    sync(repository)
+    assert store.hget(f"poppo:issue:status:{plain}", "status") == "completed"
+    assert 0 < store.ttl(f"poppo:issue:metadata:{plain}") <= 7 * 86400
+
+
 def test_a_quiet_repository_costs_nothing_and_writes_nothing(hub, repository):
     sync(repository)
     sync(repository, timezone.now() + SETTLED)  # the first look since the full listing
