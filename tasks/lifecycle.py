@@ -107,9 +107,9 @@ class IssueFacts:
     updated_at: datetime
     is_fix: bool = False
     is_taken: bool = False  # a live assignment exists, whatever the labels say
-    withheld: str = ""  # why one of the optional gates keeps it back
+    withheld: str = ""  # what GitHub refused, or why one of the optional gates keeps it back
     has_deliverables: bool = True
-    branch_problem: str = ""  # a name that git or safety forbids, or what GitHub refused
+    branch_problem: str = ""  # a name that git or safety forbids
     pull: PullFacts | None = None  # the linked pull request
     review_detected_at: datetime | None = None
     reviewed_fingerprint: str = ""

@@ -250,9 +250,9 @@ def test_one_that_makes_no_sense_does_not_keep_the_others_back(hub, repository, 
     assert not rows.objects.filter(number=spoilt).exists()
     sync(repository, timezone.now() + SETTLED)
     assert rows.objects.filter(number=spoilt).exists(), "the next poll asks again"
-    given = {**person(hub, "GET", f"/{listing}/{spoilt}"), "title": None}
+    alone = {**person(hub, "GET", f"/{listing}/{spoilt}"), "title": None}
     hub.fault("github", "status", status=200, body=[], path=f"/{listing}$", times=0)
-    hub.fault("github", "status", status=200, body=given, path=f"/{listing}/{spoilt}$", times=0)
+    hub.fault("github", "status", status=200, body=alone, path=f"/{listing}/{spoilt}$", times=0)
     sync(repository, timezone.now() + SETTLED)
     assert rows.objects.get(number=spoilt).is_open, "a single look that makes no sense closes nothing"
 
