@@ -14,6 +14,7 @@ from django.utils import timezone
 from broker_project.lib import keyspace as k
 from tasks.index import rebuild
 from tasks.models import Assignment, Event, Repository
+from tasks.services.sweeping import sweep_labels
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")
@@ -158,21 +159,26 @@ def test_a_repository_that_has_moved_is_no_word_about_one_issue(world: World) ->
 def test_labels_in_other_letters_are_the_same_labels(world: World) -> None:
     """GitHub writes a label as whoever made it wrote it, and takes it by any case."""
     number, epic = world.open_issue(*DEV), world.open_issue(*DEV, "Epic")
-    for name in ("In-Progress", "Needs-Review"):
+    for name in ("In-Progress", "Needs-Review", "AGENT-1"):
         world.github("POST", "/labels", {"name": name, "color": "ededed"})
     world.sync()
     task = world.given()
-    assert {"In-Progress", "agent-1"} <= world.labels(number)
+    assert {"In-Progress", "AGENT-1"} <= world.labels(number)
     assert {"in-progress", "agent-1"} <= set(task["labels"])
     world.sync()
     assert world.post(f"/assignments/{task['assignment_id']}/complete").status_code == 200
     assert world.labels(number) == {*DEV, "Needs-Review"}
+    assert world.issue(number).labels == [*DEV, "needs-review"], "before any poll"
     world.sync()
     assert world.ask("agent-2").status_code == 204, "it waits for its review and is not developed again"
     reasons = {
         row["number"]: row["reason"] for row in world.get("/explain?agent_id=agent-2").json()["issues"]
     }
     assert reasons == {number: "no open pull request is linked", epic: "labelled epic"}
+    world.github("POST", f"/issues/{number}/labels", {"labels": ["In-Progress", "AGENT-1"]})
+    world.sync()
+    assert sweep_labels(world.repository, timezone.now()) == 1
+    assert world.labels(number) == {*DEV, "Needs-Review"}
 
 
 @pytest.mark.parametrize(
