@@ -27,6 +27,7 @@ from github.Requester import Requester
 
 from broker_project.lib.errors import (
     BadAnswer,
+    Conflict,
     Missing,
     OutsideError,
     Rejected,
@@ -57,8 +58,11 @@ USER_AGENT = "broker"
 TIMEOUT_SECONDS = 15
 PER_PAGE = 100
 MAX_PAGES = 1000
+NO_BRANCH = "there is no branch"
 
-NEXT_LINK = re.compile(r'<([^>]+)>;[^,]*\brel="next"')
+# "Reference already exists", or the code already_exists among the errors.
+EXISTS = re.compile(r"\balready[ _]exists\b", re.IGNORECASE)
+NEXT_LINK = re.compile(r'<([^>]+)>;[^,]*\brel="?next\b')
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class GitHubClient:
         parameters = {"sort": "created", "direction": "asc", "state": "open" if since is None else "all"}
         if since is not None:
             parameters["since"] = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        # A full first page stays as it is when something is added behind it, so its ETag proves nothing.
+        # A first page of several stays as it is when something is added behind it, so its ETag proves nothing.
         return self._list(f"{self._path}/issues", parameters, etag, etag_of_full_page=False)
 
     def list_open_pulls(self, etag: str = "") -> Listing:
@@ -150,6 +154,13 @@ class GitHubClient:
             raise BadAnswer(SYSTEM, "a repository without a default branch")
         return name
 
+    def has_branch(self, name: str) -> bool:
+        try:
+            self._head_of(name)
+        except Missing:
+            return False
+        return True
+
     # Writing
 
     def create_branch(self, name: str, base: str) -> None:
@@ -158,7 +169,7 @@ class GitHubClient:
         try:
             self._call("POST", f"{self._path}/git/refs", {"ref": f"refs/heads/{name}", "sha": sha})
         except Rejected as error:
-            if "reference already exists" not in error.message.lower():
+            if not EXISTS.search(error.message):
                 raise
 
     def _head_of(self, branch: str) -> str:
@@ -170,7 +181,7 @@ class GitHubClient:
             try:
                 data = as_object(self._call("GET", f"{self._path}/git/ref/heads/{quoted}").data)
             except Missing:
-                raise Missing(SYSTEM, f"there is no branch {branch!r}", status=404) from None
+                raise Missing(SYSTEM, f"{NO_BRANCH} {branch!r}", status=404) from None
             sha = as_object(data.get("object")).get("sha")
         if not isinstance(sha, str) or not sha:
             raise BadAnswer(SYSTEM, "a branch without a commit")
@@ -182,13 +193,13 @@ class GitHubClient:
         return label_names(answer.data)
 
     def remove_label(self, number: int, name: str) -> list[str] | None:
-        """Returns the labels that are left; None if this one was not there."""
+        """Returns the labels that are left; None if this one was not there. Raises Missing without the issue."""
         try:
             answer = self._call("DELETE", f"{self._path}/issues/{number}/labels/{quote(name, safe='')}")
         except Missing as error:
-            if "label does not exist" in error.message.lower():
-                return None
-            raise
+            if "label does not exist" not in error.message.lower():
+                self.get_issue(number)  # the answer does not say which of the two is missing
+            return None
         return label_names(answer.data)
 
     def comment(self, number: int, body: str) -> None:
@@ -205,7 +216,8 @@ class GitHubClient:
         for item in items:
             if not self._is_ours(item):
                 raise Rejected(SYSTEM, f"{self.full_name} has moved: set the repository's new name")
-        is_telling = etag_of_full_page or len(items) < PER_PAGE
+        is_whole = len(items) < PER_PAGE and NEXT_LINK.search(first.headers.get("link", "")) is None
+        is_telling = etag_of_full_page or is_whole
         etag = first.headers.get("etag", "") if is_telling else ""
         return Listing(False, etag, self._pages(first, items), date_of(first.headers))
 
@@ -321,7 +333,7 @@ def as_outside_errors() -> Iterator[None]:
         detail = error.data if isinstance(error.data, dict) else {}
         raise error_of(error.status, error.headers or {}, json.dumps(detail)) from None
     except RuntimeError as error:
-        raise Rejected(SYSTEM, redact(str(error), 300)) from None
+        raise Conflict(SYSTEM, redact(str(error), 300)) from None  # sent to another host
 
 
 # The clients of this process

@@ -18,6 +18,7 @@ from tasks.lifecycle import (
     IssueFacts,
     PullFacts,
     TaskType,
+    our_word,
     priority_of,
 )
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
@@ -117,7 +118,11 @@ def labels_at_work(labels: Iterable[str], agent: str) -> list[str]:
 
 def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
     """GitHub's JSON of an issue with these labels."""
-    known = {label["name"]: label for label in raw.get("labels", []) if isinstance(label, dict)}
+    known = {
+        our_word(label["name"]): label
+        for label in raw.get("labels") or []
+        if isinstance(label, dict) and isinstance(label.get("name"), str)
+    }
     return {**raw, "labels": [known.get(name, {"name": name}) for name in labels]}
 
 
@@ -126,16 +131,15 @@ def issue_subject(
 ) -> Subject:
     """``taken_by``: the agent that has it, empty while that is being arranged, None if nobody has it."""
     plan = branch_of(issue, repository.default_branch)
-    problem = issue.refused_reason or (plan.reason if isinstance(plan, BranchRefused) else "")
     facts = IssueFacts(
         number=issue.number,
         title=issue.title,
         labels=tuple(labels_at_work(issue.labels, taken_by) if taken_by else issue.labels),
         updated_at=issue.updated_at,
         is_taken=taken_by is not None,
-        withheld=withheld,
+        withheld=issue.refused_reason or withheld,
         has_deliverables=has_deliverables(issue.body),
-        branch_problem=problem,
+        branch_problem=plan.reason if isinstance(plan, BranchRefused) else "",
         pull=pull_facts(pull) if pull else None,
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,

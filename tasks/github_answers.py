@@ -12,8 +12,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from broker_project.lib.dynamic_config import record_rate_limit
-from broker_project.lib.errors import BadAnswer, OutsideError, RateLimited, Rejected, error_for_status
+from broker_project.lib.errors import BadAnswer, Conflict, OutsideError, RateLimited, error_for_status
 from broker_project.lib.redaction import redact
+from tasks.lifecycle import our_word
 
 SYSTEM = "GitHub"
 RECORD_EVERY_SECONDS = 3.0
@@ -31,7 +32,8 @@ def error_of(status: int, headers: dict[str, str], text: str) -> OutsideError:
         wait = wait_seconds(headers)
         return RateLimited(SYSTEM, f"HTTP {status}: {detail}", status=status, retry_after_seconds=wait)
     if 300 <= status < 400:
-        return Rejected(SYSTEM, f"HTTP {status}: moved to another address", status=status)
+        # All of the repository has moved, so this is no word about one issue (a Rejected would be).
+        return Conflict(SYSTEM, f"HTTP {status}: moved to another address", status=status)
     return error_for_status(SYSTEM, status, detail)
 
 
@@ -110,11 +112,13 @@ def date_of(headers: dict[str, str]) -> datetime | None:
 
 
 def label_names(data: Any) -> list[str]:
-    """Names of labels as GitHub writes them: objects, in some old places plain texts."""
+    """Names of labels: GitHub writes objects, in some old places plain texts, and nothing for none."""
+    if data is None:
+        return []
     if not isinstance(data, list):
         raise BadAnswer(SYSTEM, "labels of another shape")
     names = [item.get("name") if isinstance(item, dict) else item for item in data]
-    return [name for name in names if isinstance(name, str)]
+    return [our_word(name) for name in names if isinstance(name, str)]
 
 
 # The budget

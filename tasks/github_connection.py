@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from typing import Any
+from urllib.parse import urljoin
 
 import requests
 import urllib3
 from github.Requester import Requester
 
+# GitHub sends on who asks for a renamed repository. PyGithub would lose the query on the way, and write nothing.
+REDIRECTS, MAX_REDIRECTS = (301, 302, 307, 308), 3
 CONNECTIONS = 32  # kept open to one host; more at once are made and closed
 
 _pools: dict[tuple[str, str, Any], urllib3.PoolManager] = {}
@@ -95,17 +98,22 @@ class Connection:
     def getresponse(self) -> Answer:
         """Raises urllib3's errors."""
         verb, url, body, headers = self._call
-        return Answer(
-            self._pool.urlopen(
+        address = self._address + url
+        for _ in range(1 + MAX_REDIRECTS):
+            answer = self._pool.urlopen(
                 verb,
-                self._address + url,
+                address,
                 body=body.encode() if isinstance(body, str) else body,
                 headers=headers,
                 timeout=self._timeout,
                 retries=False,
                 redirect=False,
             )
-        )
+            target = urljoin(address, answer.headers.get("location", ""))
+            if answer.status not in REDIRECTS or not target.startswith(f"{self._address}/"):
+                break  # the token goes to no other host
+            address = target
+        return Answer(answer)
 
     def close(self) -> None:
         """The pool keeps what is open."""

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from django.utils.dateparse import parse_datetime
 
 from broker_project.lib.errors import BadAnswer
+from tasks.facts import relabelled
 from tasks.github_answers import SYSTEM, Json, label_names
 from tasks.lifecycle import closed_issues, priority_of
 from tasks.models import Issue, PullRequest, Repository
@@ -106,9 +107,4 @@ def set_labels(issue: Issue, labels: Sequence[str]) -> None:
     """The labels of an issue wherever it keeps them: its own list, its priority and GitHub's JSON."""
     issue.labels = list(labels)
     issue.priority = priority_of(labels)
-    known = {
-        item["name"]: item
-        for item in issue.raw.get("labels", [])
-        if isinstance(item, dict) and "name" in item
-    }
-    issue.raw = {**issue.raw, "labels": [known.get(name, {"name": name}) for name in labels]}
+    issue.raw = relabelled(issue.raw, labels)

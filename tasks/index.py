@@ -26,9 +26,10 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.stores import keyspace, redis_client
 from tasks.facts import Subject, labels_at_work, relabelled, subjects
 from tasks.gates import index_mark
+from tasks.github_answers import label_names
+from tasks.issue_cache import cache_issue, short_form, show_issue
 from tasks.lifecycle import (
     IN_PROGRESS,
-    NEEDS_REVIEW,
     AssignmentState,
     NotOffered,
     Offer,
@@ -193,38 +194,11 @@ def _write_step(
     pipe.eval(PUT, *put_arguments(keys, entries, now, is_forced=is_forced))
     for number in numbers:
         cache_issue(pipe, keys, found.get(number), raws.get(number), number)
+        if number in found and number in raws:
+            show_issue(pipe, keys, repository, found[number], now)
     queue_slots(pipe, keys, {number: raws.get(number) for number in numbers})
     answers = pipe.execute()
     return parse_put(answers[0]), bool(answers[-1])
-
-
-def cache_issue(
-    pipe: redis.client.Pipeline,
-    keys: Keyspace,
-    subject: Subject | None,
-    raw: dict[str, Any] | None,
-    number: int,
-) -> None:
-    """Queue the commands that keep seed 000's keys of one issue right."""
-    detected_keys = [keys.key(spec, number=number) for spec in (k.REVIEW_DETECTED, k.REVIEW_DELAY)]
-    if raw is None:
-        pipe.delete(keys.key(k.ISSUE, number=number), *detected_keys)
-        return
-    pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
-    detected_at = subject.issue.review_detected_at if subject and subject.issue else None
-    if detected_at and NEEDS_REVIEW in (subject.facts.labels if subject else ()):
-        for key in detected_keys:
-            pipe.set(key, detected_at.isoformat())
-    else:
-        pipe.delete(*detected_keys)
-
-
-def short_form(raw: dict[str, Any]) -> str:
-    """An issue inside ``open_issues``: GitHub's own fields, without the body (that is in ``issue:{n}``)."""
-    kept = ("id", "number", "title", "html_url", "state", "created_at", "updated_at")
-    short = {name: raw[name] for name in kept if name in raw}
-    short["labels"] = [{"name": label["name"]} for label in raw.get("labels", [])]
-    return json.dumps(short, ensure_ascii=False, separators=(",", ":"))
 
 
 def queue_slots(pipe: redis.client.Pipeline, keys: Keyspace, raws: dict[int, dict[str, Any] | None]) -> None:
@@ -293,7 +267,7 @@ def _draft_open_issues(repository: Repository, drafts: Sequence[str]) -> int:
 
 
 def agents_labels(raw: dict[str, Any], agent: str) -> list[str]:
-    return labels_at_work([label["name"] for label in raw.get("labels", [])], agent)
+    return labels_at_work(label_names(raw.get("labels")), agent)
 
 
 def rebuild(repository: Repository, now: datetime) -> int:

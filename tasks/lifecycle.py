@@ -17,8 +17,10 @@ NEEDS_REVIEW = "needs-review"
 REVIEW_DONE = "review-done"
 PARKED = "parked"
 NEVER_OFFERED = ("story", "epic")
-RESERVED = frozenset({IN_PROGRESS, NEEDS_REVIEW, REVIEW_DONE, PARKED, "story", "epic", "fix"})
-PRIORITY = re.compile(r"P([0-9]{1,6})")
+STEERING = frozenset({IN_PROGRESS, NEEDS_REVIEW, REVIEW_DONE, PARKED, *NEVER_OFFERED})
+RESERVED = STEERING | {"fix"}
+PRIORITY = re.compile(r"P([0-9]+)")
+WORST_PRIORITY = 2**31 - 1  # what the column holds
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 
 
@@ -53,17 +55,36 @@ class IssueStatus(StrEnum):
     PARKED = "parked"
 
 
+def status_word(labels: Collection[str], *, is_open: bool) -> IssueStatus:
+    """How an issue stands that no agent has."""
+    if not is_open:
+        return IssueStatus.COMPLETED
+    if PARKED in labels:
+        return IssueStatus.PARKED
+    return IssueStatus.NEEDS_REVIEW if NEEDS_REVIEW in labels else IssueStatus.OPEN
+
+
 def priority_of(labels: Iterable[str]) -> int | None:
     """``P`` and digits, case-sensitive; the smallest number wins."""
-    found = [int(match.group(1)) for label in labels if (match := PRIORITY.fullmatch(label))]
-    return min(found) if found else None
+    found = [int(match.group(1)[:50]) for label in labels if (match := PRIORITY.fullmatch(label))]
+    return min(*found, WORST_PRIORITY) if found else None
+
+
+def our_word(label: str) -> str:
+    """One of the labels that steer the work, as it is written here; any other as it is.
+
+    To GitHub two names that differ in case are one label, written as whoever made it wrote it.
+    """
+    word = label.lower()
+    return word if word in STEERING else label
 
 
 def agent_id_problem(agent_id: str, roles: Collection[str]) -> str:
     """Why this cannot be an agent's id; empty if it can. An id is used as a GitHub label."""
     if not AGENT_ID.fullmatch(agent_id):
         return "an agent id is 1 to 50 letters, digits, '.', '_' or '-', beginning with a letter or digit"
-    if agent_id in RESERVED or agent_id in roles or PRIORITY.fullmatch(agent_id):
+    taken = RESERVED | {role.lower() for role in roles}
+    if agent_id.lower() in taken or PRIORITY.fullmatch(agent_id):
         return f"{agent_id!r} has another meaning as a label"
     return ""
 
@@ -86,9 +107,9 @@ class IssueFacts:
     updated_at: datetime
     is_fix: bool = False
     is_taken: bool = False  # a live assignment exists, whatever the labels say
-    withheld: str = ""  # why one of the optional gates keeps it back
+    withheld: str = ""  # what GitHub refused, or why one of the optional gates keeps it back
     has_deliverables: bool = True
-    branch_problem: str = ""  # a name that git or safety forbids, or what GitHub refused
+    branch_problem: str = ""  # a name that git or safety forbids
     pull: PullFacts | None = None  # the linked pull request
     review_detected_at: datetime | None = None
     reviewed_fingerprint: str = ""

@@ -40,7 +40,8 @@ class Repository(models.Model):
     # Everything changed since then is asked for again, with an overlap; NULL asks for all that is open.
     synced_until_at = models.DateTimeField(_("synced until"), null=True, blank=True)
     last_full_sync_at = models.DateTimeField(_("last full sync"), null=True, blank=True)
-    issues_etag = models.CharField(max_length=200, blank=True)
+    issues_etag = models.CharField(max_length=200, blank=True)  # of what changed since then
+    open_etag = models.CharField(max_length=200, blank=True)  # of all that is open, where one page lists it
     pulls_etag = models.CharField(max_length=200, blank=True)
     last_error = models.TextField(_("last error"), blank=True)
 

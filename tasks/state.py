@@ -22,6 +22,7 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.stores import redis_client
 from tasks.index import keys_of
+from tasks.issue_cache import ENDED_STATE_SECONDS
 from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
 from tasks.models import Assignment, Repository
 
@@ -30,7 +31,6 @@ log = get_logger(__name__)
 # What redis-py's type hints allow as a field and as a value of a hash.
 RedisText = bytes | bytearray | memoryview | str | int | float
 HEARTBEAT_SAVE_SECONDS = 60
-ENDED_STATE_SECONDS = 7 * 86400
 
 
 def lease_seconds() -> int:

@@ -298,8 +298,8 @@ LOCK_ISSUE = _spec(
     "lock:issue:{number}",
     Kind.STRING,
     Life.LIMITED,
-    "issue state",
-    "guards one issue's state change",
+    "nobody here",
+    "seed 002's name for a lock on an issue; issue_lock_{number} is the one in use",
 )
 LOCK_PROCESS = _spec(
     "lock_process", "lock:process:{name}", Kind.STRING, Life.LIMITED, "pollers, migrations", "single flight"

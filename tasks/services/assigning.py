@@ -7,6 +7,7 @@ the sweep: the row says what may have been done.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -169,7 +170,8 @@ def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Sub
             assignment.base_branch = client.default_branch()
         client.create_branch(assignment.branch, assignment.base_branch)
     elif assignment.task_type == TaskType.REVIEW and subject.pull is not None:
-        comments = client.pull_comments(subject.pull.number)
+        with suppress(Missing):  # they are a help, no condition
+            comments = client.pull_comments(subject.pull.number)
     labels = client.add_labels(assignment.number, [IN_PROGRESS, assignment.agent.name])
     # GitHub answers with all labels; ours are on, in whatever case an older label of that name was written.
     ours = [name for name in (IN_PROGRESS, assignment.agent.name) if name not in labels]
@@ -294,10 +296,10 @@ def concerns_this_issue_alone(error: OutsideError) -> bool:
 def remember_refusal(assignment: Assignment, subject: Subject, error: OutsideError) -> None:
     """GitHub refused this very issue: it is left out until it changes, and says why."""
     reason = redact(f"GitHub refused: {error.message}", 500)
-    if subject.issue is not None:
-        Issue.objects.filter(pk=subject.issue.pk).update(refused_reason=reason)
-    elif subject.fix is not None:
+    if subject.fix is not None:  # its issue is the one that the pull request closes: not what was refused
         FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.EXPIRED)
+    elif subject.issue is not None:
+        Issue.objects.filter(pk=subject.issue.pk).update(refused_reason=reason)
     refresh_issues(assignment.repository, [assignment.number], timezone.now())
 
 

@@ -32,8 +32,11 @@ def labels_owed(add: Iterable[str] = (), remove: Iterable[str] = (), comment: st
 
 
 def changed_labels(labels: Iterable[str], owed: dict[str, Any]) -> list[str]:
-    kept = [label for label in labels if label not in owed["remove"]]
-    return kept + [label for label in owed["add"] if label not in kept]
+    """To GitHub a label is the same in any case."""
+    gone = {name.lower() for name in owed["remove"]}
+    kept = [label for label in labels if label.lower() not in gone]
+    there = {label.lower() for label in kept}
+    return kept + [label for label in owed["add"] if label.lower() not in there]
 
 
 def store_labels(repository: Repository, number: int, labels: list[str], now: datetime) -> None:

@@ -23,7 +23,7 @@ from tasks.gates import FOREIGN_AUTHOR, is_author_refused
 from tasks.github_answers import Json
 from tasks.github_rows import read_issue, read_pull, read_pull_as_issue, set_labels
 from tasks.label_marks import labels_changed_since
-from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus
+from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus, status_word
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.approvals import note_edits
 from tasks.services.events import make_event
@@ -391,11 +391,7 @@ def _note_pull(
 
 
 def status_of(issue: Issue) -> IssueStatus:
-    if not issue.is_open:
-        return IssueStatus.COMPLETED
-    if PARKED in issue.labels:
-        return IssueStatus.PARKED
-    return IssueStatus.NEEDS_REVIEW if NEEDS_REVIEW in issue.labels else IssueStatus.OPEN
+    return status_word(issue.labels, is_open=issue.is_open)
 
 
 def _event(

@@ -108,7 +108,7 @@ def sweep_labels(repository: Repository, now: datetime) -> int:
 
     Only labels that we put on: the issue carries the id of a known agent, and an assignment of ours ended.
     """
-    names = set(Agent.objects.values_list("name", flat=True))
+    names = {name.lower(): name for name in Agent.objects.values_list("name", flat=True)}
     live = set(
         Assignment.objects.filter(repository=repository, state__in=LIVE_STATES).values_list(
             "number", flat=True
@@ -123,7 +123,7 @@ def sweep_labels(repository: Repository, now: datetime) -> int:
     # JSON containment is not portable; the few issues in progress are read and looked at here.
     rows = Issue.objects.filter(repository=repository, is_open=True, labels__icontains=IN_PROGRESS)
     for issue in rows.only("number", "labels").iterator():
-        agents = [label for label in issue.labels if label in names]
+        agents = [names[label.lower()] for label in issue.labels if label.lower() in names]
         if IN_PROGRESS not in issue.labels or not agents or issue.number in live or issue.number in owing:
             continue
         if not Assignment.objects.filter(

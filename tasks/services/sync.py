@@ -1,7 +1,7 @@
 """One look at a repository on GitHub: issues, pull requests, review comments, labels that are owed.
 
 The poll is the truth and webhooks are a hint: whatever a webhook missed or got wrong, the next poll mends. A
-quiet repository costs two requests that answer 304, which GitHub does not count.
+quiet repository costs two or three requests that answer 304, which GitHub does not count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib.dynamic_config import RateLimit, read_rate_limit
-from broker_project.lib.errors import Missing, OutsideError, Rejected
+from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from tasks.client import GitHubClient, client_for
+from tasks.github_answers import Json
 from tasks.index import rebuild_if_needed, refresh_issues
 from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
+from tasks.services.refusals import retry_refused
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import (
@@ -123,9 +125,12 @@ def sync_repository(
     try:
         run.counts["labels_settled"] = settle_labels(repository, MAX_DEBTS)
         sync_changed_issues(run)
-        if is_full or (budget is Budget.PLENTY and is_small_and_stirring(run)):
+        if is_full:
             sync_all_issues(run)
+        elif budget is Budget.PLENTY and is_small(repository):
+            sync_all_issues(run, repository.open_etag if run.counts["unchanged_issues"] else "")
         sync_pulls(run)
+        run.dirty |= retry_refused(repository, run.client, all_of_them=is_full)
         if budget is Budget.PLENTY:
             look_at_comments(run)
             mark_reviews_done(run)
@@ -142,11 +147,12 @@ def is_full_due(repository: Repository, now: datetime) -> bool:
     return last_at is None or repository.synced_until_at is None or now - last_at >= FULL_EVERY
 
 
-def is_small_and_stirring(run: Run) -> bool:
-    """Where one page lists everything, it is read whenever something moved: nothing can slip by for a day."""
-    if run.counts["unchanged_issues"]:
-        return False
-    return Issue.objects.filter(repository=run.repository, is_open=True).count() <= SMALL
+def is_small(repository: Repository) -> bool:
+    """Where one page lists everything, it is looked at each time: nothing slips by for a day.
+
+    What changed since the last look does not tell all: an issue that was moved here brings its old time along.
+    """
+    return Issue.objects.filter(repository=repository, is_open=True).count() <= SMALL
 
 
 def refresh(run: Run) -> None:
@@ -163,7 +169,8 @@ def finish(run: Run) -> None:
     if not changed:
         return
     # A webhook that came meanwhile has asked for another look by emptying one of these: that stands.
-    asked = {name: getattr(repository, name) for name in ("issues_etag", "pulls_etag", "last_full_sync_at")}
+    names = ("issues_etag", "open_etag", "pulls_etag", "last_full_sync_at")
+    asked = {name: getattr(repository, name) for name in names}
     row = Repository.objects.filter(pk=repository.pk)
     if not row.filter(**asked).update(**changed):
         row.update(**{name: value for name, value in changed.items() if name not in asked})
@@ -187,29 +194,35 @@ def sync_changed_issues(run: Run) -> None:
         if not repository.issues_etag:
             # A run that was killed, or a webhook without Redis, may have left the index behind the rows.
             run.dirty |= window
-    run.done["issues_etag"] = "" if run.oldest_held_at else listing.etag[:200]
+    run.done["issues_etag"] = "" if run.oldest_held_at or run.counts["unreadable"] else listing.etag[:200]
     run.done["synced_until_at"] = watermark(run)
     if not listing.etag and listing.answered_at is not None and run.oldest_held_at is None:
         # Many changes at once: without this step every later look would read all of them again.
         run.done["synced_until_at"] = max(watermark(run) or since, listing.answered_at - OVERLAP)
 
 
-def sync_all_issues(run: Run) -> None:
-    """Everything that is open: finds what left without a trace, and what a renamed label changed."""
+def sync_all_issues(run: Run, etag: str = "") -> None:
+    """Everything that is open: finds what came or left without a trace, and what a renamed label changed."""
     repository = run.repository
     if not repository.default_branch or is_full_due(repository, run.now):
         run.done["default_branch"] = run.client.default_branch()[:250]
+    listing = run.client.list_issues(since=None, etag=etag)
+    if listing.is_unchanged:
+        return
     known = set(open_numbers(repository))
     seen: set[int] = set()
-    for page in run.client.list_issues(since=None).pages:
+    for page in listing.pages:
         seen |= read_page(run, page.items, page.asked_at)
         run.report(f"{repository.full_name}: {len(seen)} open issues read")
     missing = sorted(known - seen)
     for number in missing[:MAX_LOOKS]:
         look_at_issue(run, number)
     run.done.setdefault("synced_until_at", watermark(run))
-    if len(missing) <= MAX_LOOKS:
+    is_all_known = len(missing) <= MAX_LOOKS
+    if is_all_known:
         run.done["last_full_sync_at"] = run.now
+    is_all_applied = is_all_known and not run.oldest_held_at and not run.counts["unreadable"]
+    run.done["open_etag"] = listing.etag[:200] if is_all_applied else ""
     run.counts["full_listing"] = 1
 
 
@@ -217,9 +230,9 @@ def open_numbers(repository: Repository) -> Collection[int]:
     return Issue.objects.filter(repository=repository, is_open=True).values_list("number", flat=True)
 
 
-def read_page(run: Run, items: list[dict[str, object]], asked_at: datetime) -> set[int]:
+def read_page(run: Run, items: list[Json], asked_at: datetime) -> set[int]:
     """Apply one page; the numbers of its issues (not of pull requests)."""
-    changes = apply_issues(run.repository, items, Seen(run.now, asked_at=asked_at))
+    changes, items = apply_readable(run, apply_issues, items, asked_at)
     run.note(changes)
     run.counts["issues"] += sum("pull_request" not in item for item in items)
     for item in items:
@@ -228,6 +241,25 @@ def read_page(run: Run, items: list[dict[str, object]], asked_at: datetime) -> s
         if item["number"] in changes.held:
             run.oldest_held_at = min(run.oldest_held_at or changed_at, changed_at)
     return {int(str(item["number"])) for item in items if "pull_request" not in item}
+
+
+def apply_readable(
+    run: Run, apply: Callable[[Repository, list[Json], Seen], Changes], items: list[Json], asked_at: datetime
+) -> tuple[Changes, list[Json]]:
+    """Apply one page; what of it was applied. One that makes no sense does not keep the others back."""
+    seen = Seen(run.now, asked_at=asked_at)
+    try:
+        return apply(run.repository, items, seen), items
+    except BadAnswer:
+        changes, readable = Changes(), []
+    for item in items:
+        try:
+            changes.add(apply(run.repository, [item], seen))
+            readable.append(item)
+        except BadAnswer as error:
+            log.warning("left out of a listing", number=str(item.get("number"))[:20], error=str(error))
+            run.counts["unreadable"] += 1
+    return changes, readable
 
 
 def watermark(run: Run) -> datetime | None:
@@ -250,7 +282,7 @@ def look_at_issue(run: Run, number: int) -> None:
         run.dirty |= close_vanished(run.repository, number, run.now)
         run.counts["closed"] += 1
         return
-    run.note(apply_issues(run.repository, [raw], Seen(run.now, asked_at=asked_at)))
+    run.note(apply_readable(run, apply_issues, [raw], asked_at)[0])
 
 
 # Pull requests
@@ -265,15 +297,15 @@ def sync_pulls(run: Run) -> None:
     open_pulls = PullRequest.objects.filter(repository=repository, is_open=True)
     known, seen, held = set(open_pulls.values_list("number", flat=True)), set(), False
     for page in listing.pages:
-        changes = apply_pulls(repository, page.items, Seen(run.now, asked_at=page.asked_at))
+        changes, readable = apply_readable(run, apply_pulls, page.items, page.asked_at)
         run.note(changes)
         held |= bool(changes.held)
-        seen |= {int(item["number"]) for item in page.items}
+        seen |= {int(item["number"]) for item in readable}
     run.counts["pulls"] = len(seen)
     missing = sorted(known - seen)
     for number in missing[:MAX_LOOKS]:
         look_at_pull(run, number)
-    is_all_known = not held and len(missing) <= MAX_LOOKS
+    is_all_known = not held and len(missing) <= MAX_LOOKS and not run.counts["unreadable"]
     run.done["pulls_etag"] = listing.etag[:200] if is_all_known else ""
 
 
@@ -284,7 +316,7 @@ def look_at_pull(run: Run, number: int) -> None:
     except Missing:
         run.dirty |= close_vanished(run.repository, number, run.now)
         return
-    run.note(apply_pulls(run.repository, [raw], Seen(run.now, asked_at=asked_at)))
+    run.note(apply_readable(run, apply_pulls, [raw], asked_at)[0])
 
 
 def reviewed_pulls(repository: Repository) -> list[PullRequest]:

@@ -16,7 +16,7 @@ from tasks.client import client_for
 from tasks.github_answers import Json, as_object
 from tasks.github_rows import read_number, read_pull
 from tasks.index import refresh_issues
-from tasks.lifecycle import NEEDS_REVIEW
+from tasks.lifecycle import NEEDS_REVIEW, our_word
 from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
@@ -118,7 +118,7 @@ def label_change(payload: Json) -> LabelChange | None:
     name = label.get("name") if isinstance(label, dict) else None
     if action not in ("labeled", "unlabeled") or not isinstance(name, str):
         return None
-    return LabelChange(name, action == "labeled")
+    return LabelChange(our_word(name), action == "labeled")
 
 
 def sender(payload: Json) -> str:

@@ -12,6 +12,8 @@ import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from broker_project.lib.keyspace import REGISTRY
+
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db
 
@@ -34,6 +36,14 @@ def filled(store: redis.Redis) -> redis.Redis:
     store.set("poppo:session:abc", "secret", ex=500)
     store.set("other:temp:a", "foreign")
     return store
+
+
+def test_without_an_action_the_whole_table_is_printed() -> None:
+    rows = {line.split("\t")[0]: line.split("\t")[1:3] for line in keys()[0].splitlines()}
+    assert len(rows) == len(REGISTRY)
+    assert rows["poppo:issue_lock_{number}"] == ["string", "600"]
+    assert rows["poppo:process:heartbeat:{process}"] == ["string", "1800"]
+    assert rows["poppo:issues:completed:today"] == ["set", "local midnight"]
 
 
 def test_list(filled: redis.Redis) -> None:
@@ -109,7 +119,6 @@ def test_check(filled: redis.Redis, capsys: pytest.CaptureFixture[str]) -> None:
         (["backup", "/nowhere/at/all"], "cannot be written"),
         (["restore", "/nowhere/at/all"], "cannot be read"),
         (["backup"], "file"),
-        ([], "ACTION"),
         (["dance"], "dance"),
     ],
 )

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from broker_project.lib import keyspace as k
 from tasks.index import rebuild
-from tasks.models import Assignment, Event
+from tasks.models import Assignment, Event, Repository
+from tasks.services.sweeping import sweep_labels
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")
@@ -145,6 +146,41 @@ def test_labels_that_cannot_be_taken_back_now_are_taken_back_later(world: World)
     assert Assignment.objects.get().labels_due is None
 
 
+def test_a_repository_that_has_moved_is_no_word_about_one_issue(world: World) -> None:
+    number = world.open_issue(*DEV)
+    world.sync()
+    elsewhere = {"location": "http://elsewhere.example/"}
+    world.sandbox.fault("github", "status", method="POST", path="git/refs$", status=307, headers=elsewhere)
+    assert world.ask().status_code == 502
+    assert world.issue(number).refused_reason == ""
+    assert world.given()["issue_id"] == number
+
+
+def test_labels_in_other_letters_are_the_same_labels(world: World) -> None:
+    """GitHub writes a label as whoever made it wrote it, and takes it by any case."""
+    number, epic = world.open_issue(*DEV), world.open_issue(*DEV, "Epic")
+    for name in ("In-Progress", "Needs-Review", "AGENT-1"):
+        world.github("POST", "/labels", {"name": name, "color": "ededed"})
+    world.sync()
+    task = world.given()
+    assert {"In-Progress", "AGENT-1"} <= world.labels(number)
+    assert {"in-progress", "agent-1"} <= set(task["labels"])
+    world.sync()
+    assert world.post(f"/assignments/{task['assignment_id']}/complete").status_code == 200
+    assert world.labels(number) == {*DEV, "Needs-Review"}
+    assert world.issue(number).labels == [*DEV, "needs-review"], "before any poll"
+    world.sync()
+    assert world.ask("agent-2").status_code == 204, "it waits for its review and is not developed again"
+    reasons = {
+        row["number"]: row["reason"] for row in world.get("/explain?agent_id=agent-2").json()["issues"]
+    }
+    assert reasons == {number: "no open pull request is linked", epic: "labelled epic"}
+    world.github("POST", f"/issues/{number}/labels", {"labels": ["In-Progress", "AGENT-1"]})
+    world.sync()
+    assert sweep_labels(world.repository, timezone.now()) == 1
+    assert world.labels(number) == {*DEV, "Needs-Review"}
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
@@ -168,6 +204,31 @@ def test_a_refusal_of_this_issue_alone_skips_to_the_next(world: World, body: str
         row["number"]: row["reason"] for row in world.get("/explain?agent_id=agent-3").json()["issues"]
     }
     assert "GitHub refused" in reasons[first]
+
+
+def test_a_base_branch_that_is_made_later_brings_its_issue_back(world: World) -> None:
+    number = world.open_issue(*DEV, body="## 成果物\n- **ベースブランチ (Base Branch):** later\n")
+    world.sync()
+    assert world.ask().status_code == 204
+    world.sync()
+    assert world.ask().status_code == 204, "nothing has changed yet"
+    world.push("later")
+    world.sync()
+    task = world.given()
+    assert (task["issue_id"], task["base_branch"]) == (number, "later")
+
+
+def test_what_github_refused_is_tried_again_after_the_next_full_listing(world: World) -> None:
+    number = world.open_issue(*DEV)
+    world.sync()
+    said = {"message": "Repository rule violations found"}
+    world.sandbox.fault("github", "status", method="POST", path="git/refs$", status=422, body=said)
+    assert world.ask().status_code == 204
+    world.sync()
+    assert "rule violations" in world.issue(number).refused_reason
+    Repository.objects.update(last_full_sync_at=None)
+    world.sync()
+    assert world.given()["issue_id"] == number
 
 
 def test_each_issue_goes_to_one_agent_when_many_ask_at_once(world: World) -> None:

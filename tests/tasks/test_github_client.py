@@ -105,6 +105,16 @@ def test_open_pulls_and_their_etag(client, sandbox):
     assert not client.list_open_pulls(listing.etag).is_unchanged
 
 
+@pytest.mark.parametrize("relation", ['rel="next"', "rel=next"])
+def test_a_first_page_with_others_behind_it_proves_nothing_however_short_it_is(client, sandbox, relation):
+    number = add_issues(sandbox, 1)[0]
+    link = f"<{sandbox.base_url}{CODE}/issues?state=open&page=1>; {relation}"
+    sandbox.fault("github", "status", status=200, body=[], headers={"link": link, "etag": '"first"'})
+    listing = client.list_issues(since=None)
+    assert listing.etag == ""
+    assert number in numbers_of(listing)
+
+
 def test_a_listing_that_never_ends_is_given_up(client, sandbox):
     link = f'<{sandbox.base_url}{CODE}/issues?page=2>; rel="next"'
     sandbox.fault("github", "status", status=200, body=[], headers={"link": link}, times=0)
@@ -133,6 +143,31 @@ def test_an_issue_that_answers_from_another_repository_has_moved(client, sandbox
         client.list_issues(since=None)
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_renamed_repository_is_followed_with_query_and_body_but_to_no_other_host(client, sandbox, status):
+    number = add_issues(sandbox, 1)[0]
+    headers = {"Authorization": "token x"}
+    sandbox.client.patch(f"{CODE}/issues/{number}", json={"state": "closed"}, headers=headers)
+    sandbox.fault("github", "status", status=status, headers={"location": f"{CODE}/issues?state=closed"})
+    items = [item for page in client.list_issues(since=None).pages for item in page.items]
+    assert {item["state"] for item in items} == {"closed"}
+    sandbox.fault(
+        "github",
+        "status",
+        method="POST",
+        status=status,
+        headers={"location": f"{sandbox.base_url}{CODE}/issues/{number}/labels"},
+    )
+    assert client.add_labels(99999, ["followed"]) == ["P1", "followed"]
+    sandbox.clear_calls()
+    sandbox.fault(
+        "github", "status", status=status, headers={"location": "http://elsewhere.example/"}, times=0
+    )
+    with pytest.raises(errors.Conflict):
+        client.comment(number, "x")
+    assert len(paths(sandbox)) == 1
+
+
 # Branches, labels, comments
 
 
@@ -143,6 +178,23 @@ def test_a_branch_takes_two_requests_and_may_exist(client, sandbox):
     client.create_branch("next", "feature/日本語-#1")
     branches = sandbox.state("github")["repositories"][0]["branches"]
     assert branches["next"] == branches["feature/日本語-#1"] == branches["main"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"message": "Reference already exists"},
+        {"message": "Validation Failed", "errors": ["Reference already exists"]},
+        {
+            "message": "Validation Failed",
+            "errors": [{"resource": "Reference", "field": "ref", "code": "already_exists"}],
+        },
+    ],
+)
+def test_that_a_branch_exists_is_said_in_several_ways(client, sandbox, said: dict[str, Any]):
+    sandbox.fault("github", "status", method="POST", status=422, body=said)
+    client.create_branch("x", "main")
+    assert paths(sandbox) == ["GET /branches/main", "POST /git/refs"]
 
 
 def test_a_missing_base_is_named(client, sandbox):
@@ -164,6 +216,14 @@ def test_labels_go_on_in_one_request_and_come_off_one_by_one(client, sandbox):
     assert len(paths(sandbox)) == 1
     assert client.remove_label(number, "agent/1 ü") == ["P1", "in-progress"]
     assert client.remove_label(number, "agent/1 ü") is None
+    with pytest.raises(errors.Missing):
+        client.remove_label(99999, "in-progress")
+
+
+def test_a_label_that_is_not_there_may_be_called_not_found(client, sandbox):
+    number = add_issues(sandbox, 1)[0]
+    sandbox.fault("github", "status", method="DELETE", status=404, body={"message": "Not Found"}, times=0)
+    assert client.remove_label(number, "in-progress") is None
     with pytest.raises(errors.Missing):
         client.remove_label(99999, "in-progress")
 
@@ -226,7 +286,11 @@ SECONDARY = {"message": "You have exceeded a secondary rate limit. Please wait a
             errors.Rejected,
             "Validation Failed; ref bad",
         ),
-        ({"status": 307, "headers": {"location": "/elsewhere"}}, errors.Rejected, "moved"),
+        (
+            {"status": 307, "headers": {"location": "http://elsewhere.example/"}},
+            errors.Conflict,
+            "moved",
+        ),
         ({"status": 500}, errors.ServerFault, "500"),
         ({"status": 502, "body": "<html>Bad gateway"}, errors.ServerFault, "502"),
     ],
@@ -379,6 +443,22 @@ def test_one_client_a_process_and_repository(settings, sandbox):
     settings.BROKER = replace(settings.BROKER, github=github)
     with pytest.raises(errors.SwitchedOff):
         client_for(one)
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (None, []),
+        ([], []),
+        ([{"name": "P1", "color": "ededed"}, "old", {"id": 7}, {"name": None}], ["P1", "old"]),
+        (
+            [{"name": "In-Progress"}, {"name": "NEEDS-REVIEW"}, {"name": "Epic"}, {"name": "p1"}],
+            ["in-progress", "needs-review", "epic", "p1"],
+        ),
+    ],
+)
+def test_names_of_labels(data: Any, names: list[str]):
+    assert github_answers.label_names(data) == names
 
 
 @pytest.mark.parametrize(

@@ -379,6 +379,24 @@ def test_a_review_carries_the_pull_request_and_its_comments(world: World) -> Non
     assert len(world.requests()) <= 3
 
 
+def test_a_review_that_github_refuses_is_tried_once_and_not_on_and_on(world: World) -> None:
+    number, _ = wish_review(world, 5)
+    said = {"message": "Validation Failed"}
+    world.sandbox.fault("github", "status", method="POST", path="labels$", status=422, body=said, times=0)
+    assert world.ask().status_code == 204
+    assert Assignment.objects.filter(number=number).count() == 1
+    assert "GitHub refused" in world.issue(number).refused_reason
+    reasons = [row["reason"] for row in world.get("/explain?agent_id=agent-2").json()["issues"]]
+    assert reasons == [world.issue(number).refused_reason]
+
+
+def test_a_review_whose_comments_are_not_to_be_had_is_given_without_them(world: World) -> None:
+    number, _ = wish_review(world, 5)
+    world.sandbox.fault("github", "status", path="comments$", status=404, times=0)
+    task = world.given()
+    assert (task["task_type"], task["issue_id"]) == ("review", number)
+
+
 def test_a_finished_review_waits_for_a_change(world: World) -> None:
     number, pull = wish_review(world, 5)
     task = world.given()
@@ -423,6 +441,18 @@ def test_a_fix_task_comes_first_on_the_pull_requests_branch(world: World) -> Non
     assert world.store.get(world.key(k.TASK_FIX, pull=pull)) is None
     assert FixTask.objects.get().state == "done"
     assert world.given()["issue_id"] == older
+
+
+def test_a_fix_that_github_refuses_is_tried_once_and_says_nothing_of_the_issue(world: World) -> None:
+    number = world.open_issue(*DEV)
+    pull = world.open_pull(number, "feature/x")
+    world.sync()
+    world.post("/tasks/fix", {"pull_request_number": pull, "review_comments": ["x"]})
+    path = f"issues/{pull}/labels$"
+    world.sandbox.fault("github", "status", method="POST", path=path, status=422, times=0)
+    assert world.given()["issue_id"] == number
+    assert Assignment.objects.filter(number=pull).count() == 1
+    assert world.issue(number).refused_reason == ""
 
 
 def test_a_fix_for_an_unknown_pull_request_is_404(world: World) -> None:

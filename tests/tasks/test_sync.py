@@ -108,6 +108,25 @@ def test_the_first_poll_reads_everything_that_is_open(hub, repository, store):
     assert json.loads(str(store.get(f"poppo:issue:{first.number}"))) == first.raw
 
 
+def test_every_open_issue_shows_how_it_stands_also_after_redis_forgot(hub, repository, store):
+    plain, waiting = open_issue(hub), open_issue(hub, "Done", ("P1", "BACKENDCODER", "needs-review"))
+    parked = open_issue(hub, "Stuck", ("P1", "parked"))
+    for _ in range(2):
+        sync(repository)
+        words = {n: store.hget(f"poppo:issue:status:{n}", "status") for n in (plain, waiting, parked)}
+        assert words == {plain: "open", waiting: "needs-review", parked: "parked"}
+        shown: Any = store.hgetall(f"poppo:issue:metadata:{plain}")
+        assert (shown["title"], json.loads(shown["labels"])) == ("New", ["P1", "BACKENDCODER"])
+        assert shown["url"].endswith(f"/issues/{plain}")
+        assert store.ttl(f"poppo:issue:status:{plain}") == -1
+        store.flushdb()
+    sync(repository)
+    person(hub, "PATCH", f"/issues/{plain}", {"state": "closed"})
+    sync(repository)
+    assert store.hget(f"poppo:issue:status:{plain}", "status") == "completed"
+    assert 0 < store.ttl(f"poppo:issue:metadata:{plain}") <= 7 * 86400
+
+
 def test_a_quiet_repository_costs_nothing_and_writes_nothing(hub, repository):
     sync(repository)
     sync(repository, timezone.now() + SETTLED)  # the first look since the full listing
@@ -119,7 +138,8 @@ def test_a_quiet_repository_costs_nothing_and_writes_nothing(hub, repository):
     ) as queries:
         counts = sync_repository(repository, timezone.now(), say)
     assert counts["unchanged_issues"] == counts["unchanged_pulls"] == 1
-    assert len(calls(hub)) == 2
+    assert "full_listing" not in counts
+    assert len(calls(hub)) == 3
     assert hub.control("GET", "github/settings")["rate_used"] == used
     assert [q["sql"] for q in queries if q["sql"].startswith(("INSERT", "UPDATE", "DELETE"))] == []
 
@@ -143,6 +163,19 @@ def test_new_changed_closed_and_reopened_issues_follow(hub, repository, store):
     assert issue_of(repository, number).is_open
     assert store.get(f"poppo:issue:{number}") is not None
     assert whats(repository, number) == ["opened", "closed", "reopened"]
+
+
+def test_an_issue_that_comes_with_an_old_time_is_seen_by_the_next_poll(hub, repository):
+    """As one that was moved here from another repository; nothing else has changed."""
+    sync(repository)
+    sync(repository, timezone.now() + SETTLED)
+    old = (timezone.now() - timedelta(days=30)).isoformat()
+    item = {"title": "Moved here", "labels": ["P1"], "created_at": old, "updated_at": old}
+    number = hub.control("POST", "github/issues", {"issues": [item]})["numbers"][0]
+    counts = sync(repository, timezone.now() + SETTLED)
+    assert counts["unchanged_issues"] == 1, "the listing of changes does not show it"
+    assert counts["opened"] == 1
+    assert issue_of(repository, number).is_open
 
 
 def test_what_was_opened_and_closed_between_two_polls_is_no_news(hub, repository):
@@ -194,6 +227,36 @@ def test_what_slipped_by_a_listing_is_asked_for_and_stays(hub, repository):
     assert issue_of(repository, number).is_open
 
 
+@pytest.mark.parametrize("listing", ["issues", "pulls"])
+def test_one_that_makes_no_sense_does_not_keep_the_others_back(hub, repository, listing: str):
+    first, second = open_issue(hub, "First"), open_issue(hub, "Second")
+    person(
+        hub,
+        "POST",
+        "/git/refs",
+        {"ref": "refs/heads/x", "sha": person(hub, "GET", "/branches/main")["commit"]["sha"]},
+    )
+    hub.control("POST", "github/push", {"branch": "x"})
+    pull = person(
+        hub, "POST", "/pulls", {"title": "PR", "head": "x", "base": "main", "body": f"Closes #{first}"}
+    )
+    items = person(hub, "GET", f"/{listing}?state=open&per_page=100")
+    spoilt = pull["number"] if listing == "pulls" else first
+    given = [{**item, "updated_at": None} if item["number"] == spoilt else item for item in items]
+    hub.fault("github", "status", status=200, body=given, path=f"/{listing}$")
+    assert sync(repository)["unreadable"] == 1
+    assert issue_of(repository, second).is_open
+    rows = PullRequest if listing == "pulls" else Issue
+    assert not rows.objects.filter(number=spoilt).exists()
+    sync(repository, timezone.now() + SETTLED)
+    assert rows.objects.filter(number=spoilt).exists(), "the next poll asks again"
+    alone = {**person(hub, "GET", f"/{listing}/{spoilt}"), "title": None}
+    hub.fault("github", "status", status=200, body=[], path=f"/{listing}$", times=0)
+    hub.fault("github", "status", status=200, body=alone, path=f"/{listing}/{spoilt}$", times=0)
+    sync(repository, timezone.now() + SETTLED)
+    assert rows.objects.get(number=spoilt).is_open, "a single look that makes no sense closes nothing"
+
+
 def test_an_older_snapshot_never_wins(hub, repository):
     number = open_issue(hub)
     old = person(hub, "GET", f"/issues/{number}")
@@ -217,7 +280,7 @@ def test_an_older_snapshot_never_wins(hub, repository):
         {"title": 7},
         {"state": "?"},
         {"updated_at": "soon"},
-        {"labels": None},
+        {"labels": 7},
         {"body": []},
     ],
 )

@@ -1,5 +1,5 @@
-"""``manage.py keys``: look at our Redis keys, copy, clean and check them. Other people's keys are never
-touched.
+"""``manage.py keys``: the table of our Redis keys; and look at them, copy, clean and check them. Other people's
+keys are never touched.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from broker_project.embedded import ensure_redis
+from broker_project.lib.keyspace import REGISTRY, Life
 from broker_project.lib.locks import LockHeld
 from broker_project.lib.redaction import redact
+from broker_project.lib.stores import keyspace
 from broker_project.redis_tools.backup import restore_backup, write_backup
 from broker_project.redis_tools.backup_file import BadBackup
 from broker_project.redis_tools.check import CheckResult, check_keys
@@ -40,7 +42,9 @@ class Command(BaseCommand):
     help = "List, show, measure, back up, restore, clean and check the keys of this installation in Redis."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        actions = parser.add_subparsers(
+            dest="action", metavar="ACTION", help="without one the table of all keys is printed"
+        )
 
         def action(name: str, text: str) -> ArgumentParser:
             made: ArgumentParser = actions.add_parser(name, help=text, description=text)
@@ -65,6 +69,9 @@ class Command(BaseCommand):
         check.add_argument("--json", action="store_true", help="for programs")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["action"] is None:
+            self.print_table()
+            return
         run = getattr(self, f"run_{options['action']}")
         try:
             with ensure_redis():
@@ -81,6 +88,14 @@ class Command(BaseCommand):
             # `keys list | head` closes the pipe; nothing is wrong, and nothing more can be said.
             sys.stderr.close()
             sys.exit(0)
+
+    def print_table(self) -> None:
+        """Every entry, a line each: name, type, seconds to live, who writes it, what for. Redis is not asked."""
+        keys = keyspace()
+        for spec in REGISTRY.values():
+            ttl = spec.ttl if isinstance(spec.ttl, Life) else keys.ttl_seconds(spec)
+            name = keys.prefix(spec) + keys.pattern(spec)
+            self.stdout.write(f"{name}\t{spec.kind}\t{ttl}\t{spec.writer}\t{spec.purpose}")
 
     def run_list(self, client: redis.Redis, options: dict[str, Any]) -> None:
         limit = options["limit"]
