@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from broker_project.lib.quick_rows import fetch_row
 from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
 from tasks.gates import edited_issues, withheld_reason
 from tasks.lifecycle import (
@@ -32,6 +33,7 @@ class Subject:
     issue: Issue | None
     pull: PullRequest | None
     fix: FixTask | None
+    plan: BranchPlan | BranchRefused | None = None  # of an issue's own branch
 
     @property
     def counts_as_open(self) -> bool:
@@ -86,7 +88,7 @@ def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subj
     """
     if task_type is TaskType.FIX:
         return next(iter(subjects(repository, [number])), None)
-    issue = Issue.objects.filter(repository=repository, number=number, is_open=True).first()
+    issue = fetch_row(Issue, repository_id=repository.pk, number=number, is_open=True)
     if issue is None:
         return None
     pulls = open_pulls(repository, wants_pulls([issue]), ())
@@ -144,7 +146,7 @@ def issue_subject(
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,
     )
-    return Subject(facts, issue, pull, None)
+    return Subject(facts, issue, pull, None, plan)
 
 
 def fix_subjects(

@@ -23,6 +23,7 @@ from broker_project.lib.dynamic_config import REVIEW_DELAY_MINUTES, value_of
 from broker_project.lib.keyspace import Keyspace
 from broker_project.lib.locks import LockHeld, held_lock, new_owner
 from broker_project.lib.logs import get_logger
+from broker_project.lib.redis_batch import Batch
 from broker_project.lib.stores import keyspace, redis_client
 from tasks.facts import Subject, labels_at_work, relabelled, subjects
 from tasks.gates import index_mark
@@ -201,7 +202,9 @@ def _write_step(
     return parse_put(answers[0]), bool(answers[-1])
 
 
-def queue_slots(pipe: redis.client.Pipeline, keys: Keyspace, raws: dict[int, dict[str, Any] | None]) -> None:
+def queue_slots(
+    pipe: redis.client.Pipeline | Batch, keys: Keyspace, raws: dict[int, dict[str, Any] | None]
+) -> None:
     pairs: list[Any] = []
     for number, raw in raws.items():
         pairs += [number, short_form(raw) if raw is not None else ""]

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.logs import get_logger
+from broker_project.lib.redis_batch import Batch
 from broker_project.lib.stores import keyspace, redis_client
 
 log = get_logger(__name__)
@@ -34,9 +35,9 @@ def mark_labels_changed(repository_id: int, number: int) -> None:
         log.warning("label change not marked", issue=number, error=str(error))
 
 
-def queue_label_mark(pipe: redis.client.Pipeline, repository_id: int, number: int) -> None:
+def queue_label_mark(batch: Batch, repository_id: int, number: int) -> None:
     """The same mark, among commands that go to Redis anyway."""
-    pipe.set(_key(repository_id, number), timezone.now().timestamp(), ex=MARK_SECONDS)
+    batch.set(_key(repository_id, number), timezone.now().timestamp(), ex=MARK_SECONDS)
 
 
 def labels_changed_since(repository_id: int, numbers: Sequence[int], since: datetime) -> set[int]:

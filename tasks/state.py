@@ -1,4 +1,4 @@
-"""What Redis shows of issues, processes and tasks (seeds 000 and 002), one MULTI a change.
+"""What Redis shows of issues, processes and tasks (seeds 000 and 002), one batch a change.
 
 The rows of the database decide; these keys are for people and programs that watch. Losing them loses no work:
 ``restore_state`` writes them again.
@@ -20,6 +20,7 @@ from broker_project.lib.dynamic_config import CLAUDE_TIMEOUT, value_of
 from broker_project.lib.keyspace import ISSUE_STATUS_EVENTS, Keyspace
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
+from broker_project.lib.redis_batch import Batch
 from broker_project.lib.stores import redis_client
 from tasks.index import keys_of
 from tasks.issue_cache import ENDED_STATE_SECONDS
@@ -28,8 +29,6 @@ from tasks.models import Assignment, Repository
 
 log = get_logger(__name__)
 
-# What redis-py's type hints allow as a field and as a value of a hash.
-RedisText = bytes | bytearray | memoryview | str | int | float
 HEARTBEAT_SAVE_SECONDS = 60
 
 
@@ -49,30 +48,28 @@ def next_midnight(now: datetime) -> datetime:
 class Change:
     """Commands that go to Redis together, about one assignment."""
 
-    def __init__(
-        self, assignment: Assignment, now: datetime, pipe: redis.client.Pipeline | None = None
-    ) -> None:
+    def __init__(self, assignment: Assignment, now: datetime, batch: Batch | None = None) -> None:
         self.assignment = assignment
         self.now = now
         self.keys: Keyspace = keys_of(assignment.repository)
-        self.pipe = pipe if pipe is not None else redis_client().pipeline(transaction=True)
+        self.batch = batch if batch is not None else Batch(redis_client())
 
     def status(self, word: IssueStatus, **more: str) -> None:
         key = self.keys.key(k.ISSUE_STATUS, number=self.assignment.number)
-        mapping: dict[RedisText, RedisText] = {
+        mapping = {
             "status": str(word),
             "agent": self.assignment.agent.name,
             "updatedAt": self.now.isoformat(),
         }
         mapping.update(more)
-        self.pipe.hdel(key, "reason")  # of what was before
-        self.pipe.hset(key, mapping=mapping)
-        self.pipe.persist(key)
+        self.batch.hdel(key, "reason")  # of what was before
+        self.batch.hset(key, mapping=mapping)
+        self.batch.persist(key)
         self.publish(word)
 
     def publish(self, word: IssueStatus) -> None:
         publish_status(
-            self.pipe,
+            self.batch,
             self.keys,
             self.assignment.repository,
             self.assignment.number,
@@ -84,10 +81,10 @@ class Change:
     def labels(self, labels: list[str]) -> None:
         """The labels as they are after an ending."""
         key = self.keys.key(k.ISSUE_METADATA, number=self.assignment.number)
-        self.pipe.hset(key, "labels", json.dumps(labels, ensure_ascii=False))
+        self.batch.hset(key, {"labels": json.dumps(labels, ensure_ascii=False)})
 
     def count(self, field: str) -> None:
-        count_daily(self.pipe, self.keys, field, self.now)
+        count_daily(self.batch, self.keys, field, self.now)
 
     def candidate(self, status: str) -> None:
         a = self.assignment
@@ -100,19 +97,19 @@ class Change:
             "assignment_id": a.pk,
             "updated_at": self.now.isoformat(),
         }
-        self.pipe.set(key, json.dumps(document), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
+        self.batch.set(key, json.dumps(document), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
 
     def info(self, **fields: str) -> None:
         key = self.keys.key(k.TASK_INFO, id=self.assignment.pk)
-        self.pipe.hset(key, mapping=dict[RedisText, RedisText](fields.items()))
-        self.pipe.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
+        self.batch.hset(key, fields)
+        self.batch.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
 
     def at_work(self) -> None:
         """Everything that says: this agent works on this issue."""
-        a, keys, pipe = self.assignment, self.keys, self.pipe
+        a, keys, batch = self.assignment, self.keys, self.batch
         beat = self.assignment.last_heartbeat_at
         started = (a.started_at or a.created_at).isoformat()
-        pipe.hset(
+        batch.hset(
             keys.key(k.ISSUE_METADATA, number=a.number),
             mapping={
                 "title": str(a.answer.get("title", ""))[:500],
@@ -123,9 +120,9 @@ class Change:
                 "repository": a.repository.full_name,
             },
         )
-        pipe.persist(keys.key(k.ISSUE_METADATA, number=a.number))
-        pipe.sadd(keys.key(k.ISSUES_PROCESSING), a.number)
-        pipe.hset(
+        batch.persist(keys.key(k.ISSUE_METADATA, number=a.number))
+        batch.sadd(keys.key(k.ISSUES_PROCESSING), a.number)
+        batch.hset(
             keys.key(k.PROCESS_INFO, process=a.process_id),
             mapping={
                 "processId": a.process_id,
@@ -139,16 +136,16 @@ class Change:
                 "status": "running",
             },
         )
-        pipe.persist(keys.key(k.PROCESS_INFO, process=a.process_id))
+        batch.persist(keys.key(k.PROCESS_INFO, process=a.process_id))
         remaining = lease_expires_at(beat) - self.now
-        pipe.set(
+        batch.set(
             keys.key(k.PROCESS_HEARTBEAT, process=a.process_id),
             beat.isoformat(),
             ex=max(1, int(remaining.total_seconds())),
         )
-        pipe.sadd(keys.key(k.PROCESSES_ACTIVE), a.process_id)
-        pipe.srem(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
-        pipe.set(
+        batch.sadd(keys.key(k.PROCESSES_ACTIVE), a.process_id)
+        batch.srem(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
+        batch.set(
             keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name),
             a.number,
             ex=keys.ttl_seconds(k.AGENT_CURRENT_TASK),
@@ -168,34 +165,34 @@ class Change:
         )
 
     def no_longer_at_work(self, process_status: str, *, is_zombie: bool) -> None:
-        a, keys, pipe = self.assignment, self.keys, self.pipe
-        pipe.srem(keys.key(k.ISSUES_PROCESSING), a.number)
-        pipe.srem(keys.key(k.PROCESSES_ACTIVE), a.process_id)
-        pipe.delete(keys.key(k.PROCESS_HEARTBEAT, process=a.process_id))
+        a, keys, batch = self.assignment, self.keys, self.batch
+        batch.srem(keys.key(k.ISSUES_PROCESSING), a.number)
+        batch.srem(keys.key(k.PROCESSES_ACTIVE), a.process_id)
+        batch.delete(keys.key(k.PROCESS_HEARTBEAT, process=a.process_id))
         info = keys.key(k.PROCESS_INFO, process=a.process_id)
-        pipe.hset(info, mapping={"status": process_status, "endedAt": self.now.isoformat()})
-        pipe.expire(info, ENDED_STATE_SECONDS)
+        batch.hset(info, mapping={"status": process_status, "endedAt": self.now.isoformat()})
+        batch.expire(info, ENDED_STATE_SECONDS)
         if is_zombie:
-            pipe.sadd(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
-        pipe.delete(keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name))
+            batch.sadd(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
+        batch.delete(keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name))
         self.info(state=process_status)
 
     def result(self, outcome: str) -> None:
         a = self.assignment
         key = self.keys.key(k.TASK_RESULT, id=a.pk)
-        document: dict[RedisText, RedisText] = {
+        document = {
             "id": str(a.pk),
             "state": outcome,
             "result": json.dumps(a.result, ensure_ascii=False),
             "reason": a.reason,
             "endedAt": self.now.isoformat(),
         }
-        self.pipe.hset(key, mapping=document)
-        self.pipe.expire(key, self.keys.ttl_seconds(k.TASK_RESULT))
+        self.batch.hset(key, mapping=document)
+        self.batch.expire(key, self.keys.ttl_seconds(k.TASK_RESULT))
 
 
 def publish_status(
-    pipe: redis.client.Pipeline,
+    batch: Batch,
     keys: Keyspace,
     repository: Repository,
     number: int,
@@ -210,19 +207,19 @@ def publish_status(
         "repository": repository.full_name,
         "timestamp": now.isoformat(),
     }
-    pipe.publish(keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS), json.dumps(event))
+    batch.publish(keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS), json.dumps(event))
 
 
-def count_daily(pipe: redis.client.Pipeline, keys: Keyspace, field: str, now: datetime) -> None:
+def count_daily(batch: Batch, keys: Keyspace, field: str, now: datetime) -> None:
     key = keys.key(k.STATS_ISSUES_DAILY, date=timezone.localtime(now).date().isoformat())
-    pipe.hincrby(key, field, 1)
-    pipe.expire(key, keys.ttl_seconds(k.STATS_ISSUES_DAILY))
+    batch.hincrby(key, field, 1)
+    batch.expire(key, keys.ttl_seconds(k.STATS_ISSUES_DAILY))
 
 
-def completed_today(pipe: redis.client.Pipeline, keys: Keyspace, number: int, now: datetime) -> None:
+def completed_today(batch: Batch, keys: Keyspace, number: int, now: datetime) -> None:
     key = keys.key(k.ISSUES_COMPLETED_TODAY)
-    pipe.sadd(key, number)
-    pipe.expireat(key, int(next_midnight(now).timestamp()))
+    batch.sadd(key, number)
+    batch.expireat(key, int(next_midnight(now).timestamp()))
 
 
 ENDING_COUNTERS = {
@@ -235,7 +232,7 @@ TYPE_COUNTERS = {TaskType.REVIEW: "reviewed", TaskType.FIX: "fixed"}
 
 
 def record_assigned(change: Change) -> None:
-    """Queue what an assignment shows. The caller adds the index and runs the MULTI."""
+    """Queue what an assignment shows. The caller adds the index and runs the batch."""
     change.at_work()
     change.status(IssueStatus.PROCESSING)
     change.candidate("assigned")
@@ -251,7 +248,7 @@ def record_ended(change: Change, word: IssueStatus, labels: list[str], *, is_ope
     change.labels(labels)
     if not is_open:
         for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
-            change.pipe.expire(change.keys.key(spec, number=a.number), ENDED_STATE_SECONDS)
+            change.batch.expire(change.keys.key(spec, number=a.number), ENDED_STATE_SECONDS)
     change.result(str(state))
     if counter := ENDING_COUNTERS.get(state):
         change.count(counter)
@@ -259,7 +256,7 @@ def record_ended(change: Change, word: IssueStatus, labels: list[str], *, is_ope
         if counter := TYPE_COUNTERS.get(TaskType(a.task_type)):
             change.count(counter)
         change.candidate("needs_review" if a.task_type == TaskType.DEVELOPMENT else "completed")
-        completed_today(change.pipe, change.keys, a.number, change.now)
+        completed_today(change.batch, change.keys, a.number, change.now)
     else:
         change.candidate("pending")
 
@@ -269,7 +266,7 @@ def show_cancelled(assignment: Assignment, now: datetime) -> None:
     try:
         change = Change(assignment, now)
         change.info(cancelled="1")
-        change.pipe.execute()
+        change.batch.execute()
     except redis.exceptions.RedisError as error:
         log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 
@@ -278,21 +275,21 @@ def show_statuses(repository: Repository, words: Mapping[int, IssueStatus], now:
     """What people changed on GitHub. What an agent works on keeps its word until that ends."""
     taken = set(live_assignments(repository).filter(number__in=list(words)).values_list("number", flat=True))
     keys = keys_of(repository)
-    pipe = redis_client().pipeline(transaction=True)
+    batch = Batch(redis_client())
     for number, word in words.items():
         if number in taken:
             continue
         shown = [keys.key(spec, number=number) for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA)]
-        pipe.hdel(shown[0], "reason")
-        pipe.hset(shown[0], mapping={"status": str(word), "updatedAt": now.isoformat()})
+        batch.hdel(shown[0], "reason")
+        batch.hset(shown[0], mapping={"status": str(word), "updatedAt": now.isoformat()})
         for key in shown:
             if word is IssueStatus.COMPLETED:
-                pipe.expire(key, ENDED_STATE_SECONDS)
+                batch.expire(key, ENDED_STATE_SECONDS)
             else:
-                pipe.persist(key)
-        publish_status(pipe, keys, repository, number, word, now)
+                batch.persist(key)
+        publish_status(batch, keys, repository, number, word, now)
     try:
-        pipe.execute()
+        batch.execute()
     except redis.exceptions.RedisError as error:
         log.warning("Redis is behind", repository=repository.full_name, error=str(error))
 
@@ -306,13 +303,13 @@ def live_assignments(repository: Repository) -> QuerySet[Assignment]:
 def restore_state(repository: Repository, now: datetime) -> int:
     """Write again what Redis may have forgotten of the work in hand."""
     keys = keys_of(repository)
-    pipe = redis_client().pipeline(transaction=True)
+    batch = Batch(redis_client())
     live = list(live_assignments(repository).filter(state=AssignmentState.LIVE))
-    pipe.delete(keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE))
+    batch.delete(keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE))
     for assignment in live:
-        change = Change(assignment, now, pipe)
+        change = Change(assignment, now, batch)
         change.at_work()
-        pipe.hset(
+        batch.hset(
             keys.key(k.ISSUE_STATUS, number=assignment.number),
             mapping={
                 "status": str(IssueStatus.PROCESSING),
@@ -325,8 +322,8 @@ def restore_state(repository: Repository, now: datetime) -> int:
         repository=repository, state=AssignmentState.COMPLETED, ended_at__gte=since
     )
     for number in done.values_list("number", flat=True).distinct():
-        completed_today(pipe, keys, number, now)
-    pipe.execute()
+        completed_today(batch, keys, number, now)
+    batch.execute()
     return len(live)
 
 

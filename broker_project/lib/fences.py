@@ -18,12 +18,13 @@ class Fenced:
     text: str
 
 
-def fence(name: str, text: str, note: str = "") -> Fenced:
+def fence(name: str, text: str, note: str = "", limit: int | None = None) -> Fenced:
     """``text`` without hidden characters between ``<name-…>`` and ``</name-…>``, marks that it does not contain.
 
-    ``note`` stands inside the first mark, for readers whom no instruction told what the marks mean.
+    ``note`` stands inside the first mark, for readers whom no instruction told what the marks mean. ``limit``: so many
+    characters of what is to be seen.
     """
-    inner = without_hidden(text)
+    inner = without_hidden(text)[:limit]
     tag = f"{name}-{secrets.token_hex(TAG_BYTES)}"
     while tag in inner:
         tag = f"{name}-{secrets.token_hex(TAG_BYTES)}"

@@ -499,12 +499,23 @@ class Keyspace:
 
     def key(self, spec: KeySpec, **fields: str | int) -> str:
         """The full name. Raises :class:`BadKeyField` unless every placeholder gets a value it may hold."""
+        known = self._keys.get(spec.name) if not fields else None
+        if known is not None:
+            return known
         if tuple(fields) != spec.fields and set(fields) != set(spec.fields):
             raise BadKeyField(f"{spec.name} takes {', '.join(spec.fields) or 'no values'}")
         for name, value in fields.items():
             if isinstance(value, bool) or not field_expression(name).fullmatch(str(value)):
                 raise BadKeyField(f"{name} cannot be part of a Redis key: {str(value)[:40]!r}")
-        return self.prefix(spec) + self.pattern(spec).format(**fields)
+        found = self.prefix(spec) + self.pattern(spec).format(**fields)
+        if not fields:
+            self._keys[spec.name] = found
+        return found
+
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        """Those without a placeholder, by the name of their entry: they are asked for all the time."""
+        return {}
 
     def prefix(self, spec: KeySpec) -> str:
         return self.names.task_prefix if spec.with_task_prefix else f"{self.names.namespace}:"

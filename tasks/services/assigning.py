@@ -21,11 +21,12 @@ from broker_project.lib import keyspace as k
 from broker_project.lib.errors import Missing, OutsideError, Rejected
 from broker_project.lib.locks import RELEASE, release_lock
 from broker_project.lib.logs import get_logger
+from broker_project.lib.quick_rows import insert_row, update_rows
 from broker_project.lib.redaction import redact
 from broker_project.lib.stores import redis_client
 from tasks.branches import BranchPlan
 from tasks.client import GitHubClient, client_for
-from tasks.facts import Subject, branch_of, relabelled, subject_of
+from tasks.facts import Subject, relabelled, subject_of
 from tasks.index import (
     PUT,
     keys_of,
@@ -119,7 +120,7 @@ def assign_claim(
     plan_work(assignment, subject)
     try:
         with transaction.atomic():
-            assignment.save(force_insert=True)
+            insert_row(assignment)
     except IntegrityError:
         give_back(claim, agent.name, now)
         return AgentBusy() if is_agent_busy(agent, request_id) else Skipped("an agent has it")
@@ -151,11 +152,9 @@ def is_agent_busy(agent: Agent, request_id: str | None) -> bool:
 def plan_work(assignment: Assignment, subject: Subject) -> None:
     """Branch and base. A review or fix works on its pull request's head branch."""
     if assignment.task_type == TaskType.DEVELOPMENT:
-        assert subject.issue is not None
-        plan = branch_of(subject.issue, assignment.repository.default_branch)
-        assert isinstance(plan, BranchPlan)  # classify refused the others
-        assignment.branch = plan.name
-        assignment.base_branch = plan.base or assignment.repository.default_branch
+        assert isinstance(subject.plan, BranchPlan)  # classify refused the others
+        assignment.branch = subject.plan.name
+        assignment.base_branch = subject.plan.base or assignment.repository.default_branch
     else:
         assert subject.pull is not None
         assignment.branch, assignment.base_branch = subject.pull.head_ref, subject.pull.base_ref
@@ -190,18 +189,19 @@ def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime)
     assignment.started_at = assignment.last_heartbeat_at = now
     assignment.answer = answer
     with transaction.atomic():
-        went_live = Assignment.objects.filter(pk=assignment.pk, state=AssignmentState.CLAIMING).update(
-            state=AssignmentState.LIVE,
-            started_at=now,
-            last_heartbeat_at=now,
-            branch=assignment.branch,
-            base_branch=assignment.base_branch,
-            answer=answer,
-        )
+        changes = {
+            "state": AssignmentState.LIVE,
+            "started_at": now,
+            "last_heartbeat_at": now,
+            "branch": assignment.branch,
+            "base_branch": assignment.base_branch,
+            "answer": answer,
+        }
+        went_live = update_rows(Assignment, changes, id=assignment.pk, state=AssignmentState.CLAIMING)
         if went_live:
             if subject.fix is not None:
                 FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.ASSIGNED)
-            Event.objects.bulk_create([assigned_event(assignment, now)])
+            insert_row(assigned_event(assignment, now))
     if not went_live:
         # The sweep took us for dead while GitHub kept us waiting; it has undone the rest.
         return Skipped("taken for lost while being assigned")
@@ -226,7 +226,7 @@ def assigned_event(assignment: Assignment, now: datetime) -> Event:
 
 
 def show_assigned(assignment: Assignment, subject: Subject, now: datetime) -> None:
-    """One MULTI: state, index, caches, lock.
+    """One batch: state, index, caches, lock.
 
     The row is live already, so a Redis that is away just now does not take the task from the agent: its next
     heartbeat, the sweep or a rebuild writes this.
@@ -235,15 +235,15 @@ def show_assigned(assignment: Assignment, subject: Subject, now: datetime) -> No
     keys = keys_of(repository)
     change = Change(assignment, now)
     record_assigned(change)
-    change.pipe.eval(PUT, *put_arguments(keys, [(number, make_entry(subject))], now))
+    change.batch.eval(PUT, *put_arguments(keys, [(number, make_entry(subject))], now))
     if subject.issue is not None and subject.fix is None:
         raw = relabelled(subject.issue.raw, subject.facts.labels)
-        change.pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
-        queue_slots(change.pipe, keys, {number: raw})
-    queue_label_mark(change.pipe, repository.pk, number)
-    change.pipe.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
+        change.batch.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
+        queue_slots(change.batch, keys, {number: raw})
+    queue_label_mark(change.batch, repository.pk, number)
+    change.batch.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
     try:
-        change.pipe.execute()
+        change.batch.execute()
     except RedisError as error:
         log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
 

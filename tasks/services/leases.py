@@ -78,7 +78,7 @@ def restore_heartbeat(assignment: Assignment, now: datetime) -> None:
     """Redis forgot this assignment: write its keys again."""
     change = Change(assignment, now)
     change.at_work()
-    change.pipe.execute()
+    change.batch.execute()
 
 
 def complete_assignment(
@@ -256,11 +256,11 @@ def show_ended(
         change = Change(assignment, now)
         record_ended(change, word, labels, is_open=is_open)
         if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
-            change.pipe.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
+            change.batch.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
         # Of an assignment that died half-way, or that went live while Redis was away.
         lock = change.keys.key(k.ISSUE_LOCK, number=assignment.number)
-        change.pipe.eval(RELEASE, 1, lock, assignment.agent.name)
-        change.pipe.execute()
+        change.batch.eval(RELEASE, 1, lock, assignment.agent.name)
+        change.batch.execute()
         refresh_issues(assignment.repository, [assignment.number], now)
     except RedisError as error:
         log.warning("Redis is behind", assignment=assignment.pk, error=str(error))

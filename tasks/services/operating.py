@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
+from broker_project.lib.redis_batch import Batch
 from broker_project.lib.stores import redis_client
 from tasks.client import client_for
 from tasks.index import keys_of, refresh_issues
@@ -191,12 +192,12 @@ def _show(repository: Repository, number: int, now: datetime, word: IssueStatus 
     """Redis follows; while it is away nothing is lost, the rebuild writes it again."""
     try:
         keys = keys_of(repository)
-        pipe = redis_client().pipeline(transaction=True)
-        mapping: dict[Any, Any] = {"status": str(word), "updatedAt": now.isoformat()}
-        pipe.hdel(keys.key(k.ISSUE_STATUS, number=number), "reason")
-        pipe.hset(keys.key(k.ISSUE_STATUS, number=number), mapping=mapping)
-        publish_status(pipe, keys, repository, number, word, now)
-        pipe.execute()
+        batch = Batch(redis_client())
+        mapping = {"status": str(word), "updatedAt": now.isoformat()}
+        batch.hdel(keys.key(k.ISSUE_STATUS, number=number), "reason")
+        batch.hset(keys.key(k.ISSUE_STATUS, number=number), mapping=mapping)
+        publish_status(batch, keys, repository, number, word, now)
+        batch.execute()
         refresh_issues(repository, [number], now)
     except RedisError as error:
         log.warning("Redis is behind", issue=number, error=str(error))

@@ -1,0 +1,124 @@
+"""Single rows by statements that are written once, for the few paths where writing SQL costs more than running it.
+
+Tables, columns and conversions are the models' own, and so is the transaction. There are no signals, no ``auto_now``
+and no conditions but equality: whoever needs those uses the ORM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Field, Model
+from django.db.models.expressions import Col
+
+M = TypeVar("M", bound=Model)
+AnyField = Field[Any, Any]
+
+
+def _connection() -> BaseDatabaseWrapper:
+    """This thread's own: Django's stand-in for it looks it up again for each attribute."""
+    return connections[DEFAULT_DB_ALIAS]
+
+
+def fetch_row(model: type[M], **equal: Any) -> M | None:
+    """The row with these values; None if there is none. Only for conditions that at most one row meets."""
+    connection = _connection()
+    statement, names, conditions, converted = _select(model, tuple(equal), connection.vendor)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, _conditions(conditions, equal, connection))
+        found = cursor.fetchone()
+    if found is None:
+        return None
+    values = list(found)
+    for place, column in converted:
+        for convert in _converters(column, connection):
+            values[place] = convert(values[place], column, connection)
+    return model.from_db(connection.alias, names, values)
+
+
+def insert_row(instance: Model) -> None:
+    """Write a new row; the instance gets its key. Raises IntegrityError."""
+    connection = _connection()
+    statement, fields = _insert(type(instance))
+    values = [field.get_db_prep_save(getattr(instance, field.attname), connection) for field in fields]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        instance.pk = cursor.fetchone()[0]
+    instance._state.adding, instance._state.db = False, connection.alias
+
+
+def update_rows(model: type[Model], changes: Mapping[str, Any], **equal: Any) -> int:
+    """Change the rows with these values; says how many there were."""
+    connection = _connection()
+    statement, changed, conditions = _update(model, tuple(changes), tuple(equal))
+    values = [field.get_db_prep_save(changes[field.attname], connection) for field in changed]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values + _conditions(conditions, equal, connection))
+        return int(cursor.rowcount)
+
+
+def _conditions(
+    fields: Iterable[AnyField], equal: Mapping[str, Any], connection: BaseDatabaseWrapper
+) -> list[Any]:
+    return [field.get_db_prep_value(equal[field.attname], connection) for field in fields]
+
+
+def _converters(column: Col, connection: BaseDatabaseWrapper) -> list[Any]:
+    found = connection.ops.get_db_converters(column)
+    return [*found, *column.output_field.get_db_converters(connection)]
+
+
+def _fields(model: type[Model], names: Iterable[str]) -> tuple[AnyField, ...]:
+    by_name = {field.attname: field for field in model._meta.concrete_fields}
+    return tuple(by_name[name] for name in names)
+
+
+# The statements. Names are quoted alike on all of Django's databases that we serve; what is converted differs.
+
+
+def _quoted(name: str | None) -> str:
+    assert name is not None  # no column of ours is without one
+    return str(_connection().ops.quote_name(name))
+
+
+def _columns(fields: Iterable[AnyField]) -> list[str]:
+    return [_quoted(field.column) for field in fields]
+
+
+def _equal(fields: Iterable[AnyField]) -> list[str]:
+    return [f"{name} = %s" for name in _columns(fields)]
+
+
+@lru_cache(maxsize=64)
+def _select(
+    model: type[Model], equal: tuple[str, ...], vendor: str
+) -> tuple[str, list[str], tuple[AnyField, ...], list[tuple[int, Col]]]:
+    fields, conditions = model._meta.concrete_fields, _fields(model, equal)
+    columns = [Col(model._meta.db_table, field) for field in fields]
+    converted = [
+        (place, column) for place, column in enumerate(columns) if _converters(column, _connection())
+    ]
+    where = " AND ".join(_equal(conditions))
+    statement = f"SELECT {', '.join(_columns(fields))} FROM {_quoted(model._meta.db_table)} WHERE {where}"  # noqa: S608 - names of our own models
+    return statement, [field.attname for field in fields], conditions, converted
+
+
+@lru_cache(maxsize=64)
+def _insert(model: type[Model]) -> tuple[str, tuple[AnyField, ...]]:
+    fields = tuple(field for field in model._meta.concrete_fields if not field.primary_key)
+    names, marks = ", ".join(_columns(fields)), ", ".join(["%s"] * len(fields))
+    table, key = _quoted(model._meta.db_table), _quoted(model._meta.pk.column)
+    return f"INSERT INTO {table} ({names}) VALUES ({marks}) RETURNING {key}", fields  # noqa: S608
+
+
+@lru_cache(maxsize=64)
+def _update(
+    model: type[Model], changes: tuple[str, ...], equal: tuple[str, ...]
+) -> tuple[str, tuple[AnyField, ...], tuple[AnyField, ...]]:
+    changed, conditions = _fields(model, changes), _fields(model, equal)
+    settings, where = ", ".join(_equal(changed)), " AND ".join(_equal(conditions))
+    return f"UPDATE {_quoted(model._meta.db_table)} SET {settings} WHERE {where}", changed, conditions  # noqa: S608
