@@ -322,9 +322,19 @@ class Scene:
         self.at_end(turns.stop)
         return server, turns
 
-    def bare(self, stores: Stores) -> Server:
+    def bare(self, stores: Stores, *options: str) -> Server:
         env = clean_environment(BENCH_REDIS_URL=stores.embedded.url)
-        return self.server("bare", "bench.serve", "bench.bare:application", env=env)
+        return self.server("bare", "bench.serve", "bench.bare:application", *options, env=env)
+
+    def bare_assignment(self, stores: Stores, github: Server) -> Server:
+        env = {
+            **stores.env,
+            "DJANGO_SETTINGS_MODULE": "broker_project.settings",
+            "BENCH_REDIS_URL": stores.embedded.url,
+            "BENCH_GITHUB_URL": github.url,
+            "BENCH_DATABASE": str(self.new_folder("bare") / "bare.sqlite3"),
+        }
+        return self.server("bare assignment", "bench.serve", "bench.bare_assignment:application", env=env)
 
     def github(self) -> Server:
         return self.server("github", "bench.serve", "bench.github:application", env=clean_environment())

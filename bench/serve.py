@@ -1,6 +1,7 @@
 """Serve an ASGI application as the product's web part is served: same server, same loop, same flags.
 
-``python -m bench.serve FD MODULE:NAME`` on a socket that the parent opened.
+``python -m bench.serve FD MODULE:NAME`` on a socket that the parent opened. With ``plain`` behind it: uvicorn as it
+comes alone, without the parser and the loop in C that the product uses.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ import uvicorn
 
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
+    is_plain = sys.argv[3:] == ["plain"]
     config = uvicorn.Config(
-        sys.argv[2], log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=3
+        sys.argv[2],
+        loop="asyncio" if is_plain else "auto",
+        http="h11" if is_plain else "auto",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     uvicorn.Server(config).run(sockets=[listener])
 

@@ -117,6 +117,15 @@ class Stage:
         """The yardstick, on the Redis of the small installation."""
         return self.scene.bare(self.few.stores)
 
+    @cached_property
+    def plain(self) -> Server:
+        """The same under a uvicorn without uvloop and httptools."""
+        return self.scene.bare(self.few.stores, "plain")
+
+    @cached_property
+    def bare_assignment(self) -> Server:
+        return self.scene.bare_assignment(self.few.stores, self.github)
+
     def _field(self, issues: int) -> Field:
         self.say(f"filling {issues:,} open issues")
         # Agents that came one by one, long ago: what a fleet that comes at once costs is the waiting section's.

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -109,7 +110,7 @@ class Config:
         """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
         return lets_others_in(self.allowed_hosts)
 
-    @property
+    @cached_property
     def role_names(self) -> frozenset[str]:
         return frozenset(entry.role for entry in self.agent_roles)
 

@@ -1,6 +1,8 @@
 """An assignment from the request to the task, beside a bare claim that finds something.
 
-GitHub answers at once. Every agent asks once; the database knows it already, but for the last contender.
+GitHub answers at once. Every agent asks once; the database knows it already, but for the last contender. Beside the
+bare claim under the product's own server there are the one under a plain uvicorn, and an assignment with nothing
+around its calls.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from bench.stage import (
 CONNECTIONS = 8
 BARE_CLAIMS = 40_000  # put into the queue before a round, more than a round can take
 BARE = "bare claim, something there"
+PLAIN = "bare claim, plain uvicorn"
+BARE_ASSIGNMENT = "bare assignment"
+BARE_ASSIGNMENTS = 5  # to one of the product's: they take a third of its time
 NEVER_SEEN = "assignment, agent never seen"
 
 
@@ -38,17 +43,18 @@ def run(stage: Stage) -> Result:
     numbers = count(1)
     strangers = count(0)
 
-    def bare_round() -> Round:
+    def bare_round(name: str, server: Server, path: str = "/claim", **limit: Any) -> Round:
         first = next(numbers) * BARE_CLAIMS
         few.stores.redis.delete(QUEUE)
         few.stores.redis.zadd(QUEUE, {str(first + n): n for n in range(BARE_CLAIMS)})
-        requests = ask_for(few.agents(1), ROLE, path="/claim")
-        one, answer = stage.round(
-            stage.bare, few, requests=requests, connections=CONNECTIONS, seconds=scale.round_seconds
-        )
-        expect(answer["statuses"], "200", BARE)
+        requests = ask_for(few.agents(1), ROLE, path=path)
+        one, answer = stage.round(server, few, requests=requests, connections=CONNECTIONS, **limit)
+        expect(answer["statuses"], "200", name)
         few.stores.redis.delete(QUEUE)
         return one
+
+    seconds = scale.round_seconds
+    bare_assignments = BARE_ASSIGNMENTS * scale.assignments
 
     def hand_out(field: Field, agents: list[str], number: int = scale.assignments) -> Round:
         one, answer = stage.round(
@@ -64,13 +70,18 @@ def run(stage: Stage) -> Result:
         return one
 
     contenders: dict[str, Callable[[], Round]] = {
-        BARE: bare_round,
+        BARE: lambda: bare_round(BARE, stage.bare, seconds=seconds),
+        PLAIN: lambda: bare_round(PLAIN, stage.plain, seconds=seconds),
+        BARE_ASSIGNMENT: lambda: bare_round(
+            BARE_ASSIGNMENT, stage.bare_assignment, "/assign", count=bare_assignments
+        ),
         few_name: lambda: hand_out(few, few.agents(scale.assignments)),
         many_name: lambda: hand_out(many, many.agents(scale.assignments)),
         NEVER_SEEN: lambda: hand_out(few, [f"new-{next(strangers):05}" for _ in range(scale.assignments)]),
     }
     for field in (few, many):  # warm up
         hand_out(field, field.agents(CONNECTIONS), CONNECTIONS)
+    bare_round(BARE_ASSIGNMENT, stage.bare_assignment, "/assign", count=scale.assignments)
     rounds: dict[str, list[Round]] = {name: [] for name in contenders}
     for number, name in in_turn(scale.rounds, list(contenders)):
         stage.say(f"round {number + 1} of {scale.rounds}, {name}")
@@ -99,6 +110,11 @@ def judge(result: Result, timings: dict[str, Timing], few_name: str, many_name: 
         unit="×",
         note=f"by rate {ratio(few.rate, many.rate) or 0:.2f}×",
     )
+    plain, assignment = timings[PLAIN], timings[BARE_ASSIGNMENT]
+    for what, name in ((few, "assignment"), (assignment, BARE_ASSIGNMENT)):
+        result.figure(f"{name}: rate against the plain bare claim", ratio(what.rate, plain.rate) or 0)
+    result.figure("bare assignment: rate against the bare claim", ratio(assignment.rate, bare.rate) or 0)
+    result.figure("assignment: CPU against a bare assignment", ratio(few.cpu_us, assignment.cpu_us) or 0, "×")
     new = timings[NEVER_SEEN]
     result.figure("assignment: CPU of a never seen agent", ratio(new.cpu_us, few.cpu_us) or 0, "×")
 

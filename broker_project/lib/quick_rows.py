@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Field, Model
+from django.db.models import Field, JSONField, Model
 from django.db.models.expressions import Col
 
 M = TypeVar("M", bound=Model)
 AnyField = Field[Any, Any]
+PLAIN = (str, int, bool)
 
 
 def _connection() -> BaseDatabaseWrapper:
@@ -44,7 +45,7 @@ def insert_row(instance: Model) -> None:
     """Write a new row; the instance gets its key. Raises IntegrityError."""
     connection = _connection()
     statement, fields = _insert(type(instance))
-    values = [field.get_db_prep_save(getattr(instance, field.attname), connection) for field in fields]
+    values = [_prepared(field, getattr(instance, field.attname), connection) for field in fields]
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         instance.pk = cursor.fetchone()[0]
@@ -55,16 +56,23 @@ def update_rows(model: type[Model], changes: Mapping[str, Any], **equal: Any) ->
     """Change the rows with these values; says how many there were."""
     connection = _connection()
     statement, changed, conditions = _update(model, tuple(changes), tuple(equal))
-    values = [field.get_db_prep_save(changes[field.attname], connection) for field in changed]
+    values = [_prepared(field, changes[field.attname], connection) for field in changed]
     with connection.cursor() as cursor:
         cursor.execute(statement, values + _conditions(conditions, equal, connection))
         return int(cursor.rowcount)
 
 
+def _prepared(field: AnyField, value: Any, connection: BaseDatabaseWrapper) -> Any:
+    # A text or number goes as it is, but for the columns that would make JSON of it.
+    if value.__class__ in PLAIN and not isinstance(field, JSONField):
+        return value
+    return field.get_db_prep_save(value, connection)
+
+
 def _conditions(
     fields: Iterable[AnyField], equal: Mapping[str, Any], connection: BaseDatabaseWrapper
 ) -> list[Any]:
-    return [field.get_db_prep_value(equal[field.attname], connection) for field in fields]
+    return [_prepared(field, equal[field.attname], connection) for field in fields]
 
 
 def _converters(column: Col, connection: BaseDatabaseWrapper) -> list[Any]:

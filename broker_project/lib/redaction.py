@@ -116,8 +116,9 @@ def configure_redaction(secrets: Iterable[str]) -> None:
 
 def redact(text: str, limit: int = 2000) -> str:
     """``text`` without secrets and without control characters, cut to ``limit``: fit for an error column."""
-    clean = "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
-    clean = _redactor.text(clean)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
+    clean = _redactor.text(text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
