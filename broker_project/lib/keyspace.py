@@ -524,8 +524,11 @@ class Keyspace:
         return self.names.patterns.get(spec.name, spec.pattern)
 
     def stem(self, spec: KeySpec) -> str:
-        """A key without its last field, for scripts that add the field themselves."""
-        return self.prefix(spec) + self.pattern(spec).rpartition("{")[0]
+        """A key without its field, for scripts that add the field themselves. Only where nothing can stand behind it:
+        an operator's pattern may have the field in the middle."""
+        if not spec.pattern.endswith("}") or spec.name in self.names.patterns:
+            raise ValueError(f"{spec.name} may have something behind its field")
+        return self.prefix(spec) + spec.pattern.rpartition("{")[0]
 
     def ttl_seconds(self, spec: KeySpec) -> int:
         """Seconds to live. Only for entries that have a fixed one."""

@@ -95,11 +95,16 @@ def sweep_zombies_shown(repository: Repository) -> int:
     """Forget zombies whose ``process:info`` has ended (a week): otherwise every lost lease stays for ever."""
     client, keys = redis_client(), keys_of(repository)
     shown = keys.key(k.PROCESSES_ZOMBIES)
-    names = sorted(cast("set[str]", client.smembers(shown)))
+    gone, asked = [], []
     pipe = client.pipeline(transaction=False)
-    for name in names:
-        pipe.exists(keys.stem(k.PROCESS_INFO) + name)
-    gone = [name for name, is_known in zip(names, pipe.execute(), strict=True) if not is_known]
+    for name in sorted(cast("set[str]", client.smembers(shown))):
+        try:
+            pipe.exists(keys.key(k.PROCESS_INFO, process=name))
+        except k.BadKeyField:
+            gone.append(name)  # no process of ours was ever called so
+        else:
+            asked.append(name)
+    gone += [name for name, is_known in zip(asked, pipe.execute(), strict=True) if not is_known]
     return client.srem(shown, *gone) if gone else 0
 
 

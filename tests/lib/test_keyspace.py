@@ -184,3 +184,12 @@ def test_another_namespace_changes_every_key() -> None:
 
 def test_the_cleanup_patterns_are_the_seeds() -> None:
     assert k.CLEANUP_PATTERNS == ("temp:*", "session:expired:*", "stats:*:old")
+
+
+def test_a_script_may_add_the_field_only_where_nothing_stands_behind_it() -> None:
+    assert POPPO.stem(k.INDEX_OFFER) == "poppo:index:offer:"
+    moved = Keyspace(replace(POPPO.names, patterns={"process_info": "process:{process}:info"}))
+    assert moved.key(k.PROCESS_INFO, process="issue-1-a") == "poppo:process:issue-1-a:info"
+    for keys, spec in ((moved, k.PROCESS_INFO), (POPPO, k.OPEN_ISSUES)):
+        with pytest.raises(ValueError, match="behind its field"):
+            keys.stem(spec)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier
 from typing import Any
@@ -15,7 +16,9 @@ from django.db import connections
 from django.utils import timezone
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.keyspace import Keyspace
 from broker_project.lib.locks import acquire_lock, release_lock
+from broker_project.lib.stores import keyspace
 from broker_project.pollers import PollOptions
 from tasks.models import Agent, Assignment, Event, FixTask, Issue
 from tasks.pollers import sweep_zombies
@@ -242,10 +245,22 @@ def test_work_that_redis_did_not_hear_of_is_shown_by_the_sweep(world: World, tas
     assert world.store.smembers(world.key(k.ISSUES_PROCESSING)) == {str(task["issue_id"])}
 
 
-def test_a_zombie_is_shown_as_long_as_its_process_is_known(world: World, task: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "pattern", [None, "process:{process}:info"]
+)  # an operator's own has its field anywhere
+def test_a_zombie_is_shown_as_long_as_its_process_is_known(
+    world: World, settings: Any, pattern: str | None
+) -> None:
+    if pattern:
+        names = replace(keyspace().names, patterns={"process_info": pattern})
+        settings.BROKER_KEYSPACE = Keyspace(names)
+    world.open_issue(*DEV)
+    world.sync()
+    task = world.given()
     zombies, process = world.key(k.PROCESSES_ZOMBIES), f"issue-{task['issue_id']}-agent-1"
+    world.store.sadd(zombies, "no process: of ours")
     silence(task["assignment_id"], 1801)
-    assert sweep()["zombies_forgotten"] == 0
+    assert sweep()["zombies_forgotten"] == 1
     assert world.store.smembers(zombies) == {process}
     assert world.store.ttl(world.key(k.PROCESS_INFO, process=process)) > 86400
     world.store.delete(world.key(k.PROCESS_INFO, process=process))  # a week later
