@@ -27,8 +27,11 @@ local function bucket(p)
   return p * BUCKET
 end
 
+-- What has no priority of its own goes with the best one, which the entries after it may change once more.
+local floated_with = {}
+
 -- The sorted sets in which an entry stands, and its score in each.
-local function places(e)
+local function places(number, e)
   local found = {}
   if not e or e.o ~= 1 then return found end
   if e.d > now then
@@ -36,7 +39,12 @@ local function places(e)
     return found
   end
   local stem, score, p = ARGV[1], e.s, e.p
-  if p < 0 then stem, p = ARGV[2], best() or 0 else score = bucket(p) + e.s end
+  if p < 0 then
+    stem, p = ARGV[2], best() or 0
+    floated_with[number] = p
+  else
+    score = bucket(p) + e.s
+  end
   for _, role in ipairs(e.r) do found[stem .. role] = score end
   found[stem .. '*'] = score
   found[queue(p)] = bucket(p) + e.s
@@ -85,7 +93,7 @@ for i = 6, #ARGV, 2 do
     local old = old_text and cjson.decode(old_text) or nil
     local e = text ~= '' and cjson.decode(text) or nil
     count(old and old.k or -1, e and e.k or -1)
-    local stays = places(e)
+    local stays = places(number, e)
     if old then leave(number, old, stays) end
     for key, score in pairs(stays) do redis.call('ZADD', key, score, number) end
     label(number, old and old.w or {}, e and e.w or {})
@@ -100,14 +108,20 @@ for i = 6, #ARGV, 2 do
 end
 
 local after = best()
-local changed = 0
-if before ~= after then
-  changed = 1
-  -- What has no priority of its own moves with the best bucket.
+local changed = before ~= after and 1 or 0
+local function float(number, text)
+  local e = cjson.decode(text)
+  for q = 5, 7 do redis.call('ZREM', KEYS[q], number) end
+  redis.call('ZADD', queue(after or 0), bucket(after or 0) + e.s, number)
+end
+if changed == 1 then
   for _, number in ipairs(redis.call('ZRANGE', ARGV[2] .. '*', 0, -1)) do
-    local e = cjson.decode(redis.call('HGET', KEYS[1], number))
-    for q = 5, 7 do redis.call('ZREM', KEYS[q], number) end
-    redis.call('ZADD', queue(after or 0), bucket(after or 0) + e.s, number)
+    float(number, redis.call('HGET', KEYS[1], number))
+  end
+else
+  for number, p in pairs(floated_with) do
+    local text = p ~= (after or 0) and redis.call('ZSCORE', ARGV[2] .. '*', number) and redis.call('HGET', KEYS[1], number)
+    if text then float(number, text) end
   end
 end
 return {#fresh, changed, #fresh > 0 and cjson.encode(fresh) or '[]'}

@@ -329,6 +329,13 @@ entry_strategy = st.one_of(
         max_size=6,
     )
 )
+# The best priority goes and comes back in one step, and what floats stands between the two.
+@example(
+    steps=[
+        ([(1, entry(offer(1, 2)))], False),
+        ([(1, None), (2, entry(offer(2, None))), (3, entry(offer(3, 2)))], False),
+    ]
+)
 @hypothesis_settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
