@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -15,52 +17,49 @@ from tasks.github_answers import label_names
 from tasks.lifecycle import NEEDS_REVIEW, IssueStatus, status_word
 from tasks.models import Repository
 
+SHOW = (Path(__file__).parent / "lua" / "issue_show.lua").read_text()
 ENDED_STATE_SECONDS = 7 * 86400  # how long a closed issue still shows how it ended
 
 
-def cache_issue(
+def queue_issues(
     pipe: redis.client.Pipeline,
+    repository: Repository,
     keys: Keyspace,
-    subject: Subject | None,
-    raw: dict[str, Any] | None,
-    number: int,
+    numbers: Iterable[int],
+    found: Mapping[int, Subject],
+    raws: Mapping[int, dict[str, Any]],
+    now: datetime,
 ) -> None:
-    """Queue the commands that keep seed 000's keys of one issue right."""
-    detected_keys = [keys.key(spec, number=number) for spec in (k.REVIEW_DETECTED, k.REVIEW_DELAY)]
-    if raw is None:
-        pipe.delete(keys.key(k.ISSUE, number=number), *detected_keys)
-        if subject is None:  # closed; a pull request with a fix task is no open issue either
-            for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
-                pipe.expire(keys.key(spec, number=number), ENDED_STATE_SECONDS)
-        return
-    pipe.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
-    detected_at = subject.issue.review_detected_at if subject and subject.issue else None
-    if detected_at and NEEDS_REVIEW in (subject.facts.labels if subject else ()):
-        for key in detected_keys:
-            pipe.set(key, detected_at.isoformat())
-    else:
-        pipe.delete(*detected_keys)
+    """Queue what keeps the keys of these issues right. Only what differs from what Redis has is written.
+
+    ``raws`` has GitHub's JSON of the open ones. What is neither there nor in ``found`` is closed; a pull request with
+    a fix task is no open issue either.
+    """
+    specs = (k.ISSUE, k.REVIEW_DETECTED, k.REVIEW_DELAY, k.ISSUE_STATUS, k.ISSUE_METADATA)
+    stems = [keys.stem(spec) for spec in specs]
+    given: list[Any] = []
+    for number in numbers:
+        given += _shown(number, found.get(number), raws.get(number))
+    pipe.eval(SHOW, 0, *stems, repository.full_name, now.isoformat(), ENDED_STATE_SECONDS, *given)
 
 
-def show_issue(
-    pipe: redis.client.Pipeline, keys: Keyspace, repository: Repository, subject: Subject, now: datetime
-) -> None:
-    """Queue what seed 002's keys say of an open issue. A status that is there stays: its changes are told as they
-    happen."""
-    facts, number = subject.facts, subject.facts.number
-    status = keys.key(k.ISSUE_STATUS, number=number)
+def _shown(number: int, subject: Subject | None, raw: dict[str, Any] | None) -> list[Any]:
+    """The arguments of ``lua/issue_show.lua`` for one issue."""
+    text = "" if raw is None else json.dumps(raw, ensure_ascii=False)
+    if subject is None:
+        return [number, text, "", "", "", "", ""]
+    facts, issue = subject.facts, subject.issue
     word = IssueStatus.PROCESSING if facts.is_taken else status_word(facts.labels, is_open=True)
-    pipe.hsetnx(status, "status", str(word))
-    pipe.hsetnx(status, "updatedAt", now.isoformat())
-    pipe.hset(
-        keys.key(k.ISSUE_METADATA, number=number),
-        mapping={
-            "title": facts.title[:500],
-            "url": subject.issue.html_url if subject.issue else "",
-            "labels": json.dumps(facts.labels, ensure_ascii=False),
-            "repository": repository.full_name,
-        },
-    )
+    detected_at = issue.review_detected_at if issue and NEEDS_REVIEW in facts.labels else None
+    return [
+        number,
+        text,
+        str(word),
+        detected_at.isoformat() if detected_at else "",
+        facts.title[:500],
+        issue.html_url if issue else "",
+        json.dumps(facts.labels, ensure_ascii=False),
+    ]
 
 
 def short_form(raw: dict[str, Any]) -> str:

@@ -37,6 +37,10 @@ OPTIONS = {
     "dir": "./",  # the child starts in the folder, so that no path has to survive a configuration parser
     "appendonly": "yes",
     "save": "",
+    # Redis stands still for some milliseconds whenever it begins or ends a rewrite of that file: it forks and waits
+    # for the disk. So it does so seldom. The folder holds this much or twice the data, whichever is more; while the
+    # file is rewritten, the data once more.
+    "auto-aof-rewrite-min-size": "256mb",
     "daemonize": "no",
     "logfile": "",
 }
@@ -196,14 +200,27 @@ class EmbeddedRedis:
             self.process = start_bound_process(command, cwd=self.folder, output=log)
 
     def _wait(self) -> bool:
+        """Until it has read its data: before that it answers but refuses to work, and it ends if they are damaged."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        while self.process.poll() is None and time.monotonic() < deadline:
-            if self.answers():
-                return True
+        while self.process.poll() is None:
+            is_late = time.monotonic() > deadline
+            if self.answers() and (is_late or not self._is_loading()):
+                return True  # one that is still reading by then has more than usual, which is no failure
+            if is_late:
+                break
             time.sleep(0.03)
         self._reap()
         return False
+
+    def _is_loading(self) -> bool:
+        client = redis.Redis.from_url(self.url, socket_connect_timeout=1, socket_timeout=2, retry=None)
+        try:
+            return bool(client.info("persistence").get("loading", 0))
+        except (redis.exceptions.RedisError, OSError):
+            return True  # it ended meanwhile, or is too busy to say
+        finally:
+            client.close()
 
     def _set_data_aside(self) -> bool:
         found = [path for name in DATA_FILES if (path := self.folder / name).exists()]

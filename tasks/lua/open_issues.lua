@@ -1,5 +1,6 @@
 -- Change single issues inside the JSON array `open_issues` without writing it anew.
 -- Each issue stands in a slot with spare white space behind it; JSON does not mind. Commas belong to the slots.
+-- An issue that stands there as it is to stand is not written again.
 -- KEYS: 1 open_issues, 2 slots (number → offset:length); ARGV: 1 spare bytes, then pairs: number, JSON ('' removes)
 -- Returns 1, or 0 if the array must be written anew (nothing was changed then).
 local total = redis.call('STRLEN', KEYS[1])
@@ -22,7 +23,10 @@ for i = 2, #ARGV, 2 do
     offset, length = tonumber(offset), tonumber(length)
     if text ~= '' and #text + 1 <= length then
       local lead = offset == 1 and ' ' or ','
-      redis.call('SETRANGE', KEYS[1], offset, lead .. text .. string.rep(' ', length - #text - 1))
+      local wanted = lead .. text .. string.rep(' ', length - #text - 1)
+      if redis.call('GETRANGE', KEYS[1], offset, offset + length - 1) ~= wanted then
+        redis.call('SETRANGE', KEYS[1], offset, wanted)
+      end
       written = true
     else
       redis.call('SETRANGE', KEYS[1], offset, string.rep(' ', length))

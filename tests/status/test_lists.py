@@ -11,12 +11,14 @@ import pytest
 import redis
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from broker_project import admin_lists
 from broker_project.admin_base import ActionReport, in_time
@@ -272,6 +274,43 @@ def test_the_lists_ask_as_many_queries_for_many_rows(boss: Client) -> None:
     few = [cost(page) for page in pages]
     add(10, 45)
     assert [cost(page) for page in pages] == few
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_the_box_before_a_row_is_the_one_that_django_draws(language: str) -> None:
+    row = item(1, "2026-05-01T12:00")
+    row.title = '"><script>{}&amp; 統計'
+    model_admin: Any = admin.site._registry[Item]
+    with translation.override(language):
+        assert model_admin.action_checkbox(row) == admin.ModelAdmin.action_checkbox(model_admin, row)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "q=a%26b+%E7%B5%B1&status__exact=failed", "status__exact=failed&_popup=1", "o=-1.2"]
+)
+def test_a_rows_link_is_the_one_that_django_makes(boss: Client, query: str) -> None:
+    for number in ("1", "a&b/ 統_2?"):
+        FixtureStatus.objects.create(
+            fixture_id=number,
+            date="2026-05-01",
+            kickoff_jst="2026-05-01T20:00:00+09:00",
+            status="failed",
+            error_message="a&b 統",
+        )
+    answer = boss.get(f"/admin/fixtures/fixturestatus/?{query}")
+    filters = answer.context["preserved_filters"]
+    assert bool(filters) is bool(query)
+    links = re.findall(r'<th class="field-fixture_id"><a href="([^"]*)"', answer.content.decode())
+    expected = [
+        add_preserved_filters(
+            {"opts": FixtureStatus._meta, "preserved_filters": filters},
+            reverse("admin:fixtures_fixturestatus_change", args=[quote(row.pk)]),
+        )
+        for row in answer.context["cl"].result_list
+    ]
+    assert len(expected) == 2
+    assert [html.unescape(link) for link in links] == expected
+    assert boss.get(html.unescape(links[0])).status_code == 200
 
 
 def test_no_list_carries_style_or_script_of_its_own(boss: Client) -> None:

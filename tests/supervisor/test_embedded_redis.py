@@ -105,6 +105,45 @@ def test_data_that_no_server_reads_is_set_aside(embedded: EmbeddedRedis) -> None
     assert (aside / "appendonlydir" / manifest.name).read_bytes() == b"rubbish"
 
 
+def write_much(embedded: EmbeddedRedis) -> Path:
+    """So many commands that reading them again takes a while; the file that they are in."""
+    with redis.Redis.from_url(embedded.url) as client:
+        client.eval("for i = 1, 400000 do redis.call('SET', 'n', i) end", 0)
+    (file,) = (embedded.folder / "appendonlydir").glob("*.incr.aof")
+    embedded.stop()
+    assert file.stat().st_size > 10_000_000
+    return file
+
+
+def test_whoever_starts_it_may_ask_at_once(embedded: EmbeddedRedis) -> None:
+    embedded.ensure()
+    write_much(embedded)
+    assert embedded.ensure()
+    with redis.Redis.from_url(embedded.url, retry=None) as client:
+        assert client.get("n") == b"400000"
+
+
+def test_data_that_turn_out_to_be_damaged_are_set_aside(embedded: EmbeddedRedis) -> None:
+    """It answers while it reads them and ends when it comes to the damage."""
+    embedded.ensure()
+    file = write_much(embedded)
+    with file.open("r+b") as data:
+        data.seek(-5000, os.SEEK_END)
+        data.write(b"rubbish" * 100)
+    assert embedded.ensure()
+    assert len(list(embedded.folder.glob("set-aside-*"))) == 1
+    with redis.Redis.from_url(embedded.url, retry=None) as client:
+        assert client.get("n") is None
+
+
+def test_its_file_is_rewritten_seldom_and_does_not_grow_for_ever(embedded: EmbeddedRedis) -> None:
+    embedded.ensure()
+    with redis.Redis.from_url(embedded.url, decode_responses=True) as client:
+        kept = client.config_get("auto-aof-rewrite-*")
+        assert int(kept["auto-aof-rewrite-min-size"]) == 256 * 1024 * 1024
+        assert kept["auto-aof-rewrite-percentage"] == "100"
+
+
 def test_a_port_file_that_is_damaged_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "redis").mkdir()
     (tmp_path / "redis" / "port").write_text("no number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace as dc_replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -13,6 +14,7 @@ import redis
 from django.conf import settings
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -27,10 +29,12 @@ from tasks.index import (
     order_score,
     parse_put,
     put_arguments,
+    rebuild,
+    refresh_issues,
     write_open_issues,
 )
 from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
-from tasks.models import Repository
+from tasks.models import Issue, Repository
 from tests.tasks.world import World
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
@@ -60,11 +64,14 @@ def blocked(priority: int) -> dict[str, Any]:
 
 
 def put(
-    store: redis.Redis, entries: list[tuple[int, dict[str, Any] | None]], repo: Repository | None = None
+    store: redis.Redis,
+    entries: list[tuple[int, dict[str, Any] | None]],
+    repo: Repository | None = None,
+    **more: bool,
 ) -> Any:
     keys = keyspace() if repo is None else keyspace().sibling(repo.namespace)
     store.set(keys.key(k.INDEX_READY), "1")
-    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW)))
+    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW, **more)))
 
 
 def claim(
@@ -278,3 +285,150 @@ def test_an_entry_that_is_there_already_is_left_alone(store: redis.Redis) -> Non
     store.delete(keyspace().key(k.ISSUE_LOCK, number=1))
     assert put(store, [(1, mine)]).new_offers == [["BACKENDCODER"]]
     assert claim(store)[2] == "1"
+
+
+# What Redis has already
+
+
+def everything(store: redis.Redis) -> dict[str, Any]:
+    """All keys with their values and whether they end by themselves."""
+    read: dict[str, Any] = {
+        "string": store.get,
+        "hash": store.hgetall,
+        "list": lambda key: store.lrange(key, 0, -1),
+        "set": store.smembers,
+        "zset": lambda key: dict(store.zrange(key, 0, -1, withscores=True)),
+    }
+    return {key: (read[store.type(key)](key), store.ttl(key) > 0) for key in store.scan_iter()}
+
+
+entry_strategy = st.one_of(
+    st.none(),
+    st.builds(
+        lambda priority, kind, roles, days, due: entry(
+            Offer(1, kind, roles, priority, NOW - timedelta(days=days), due)
+        ),
+        st.sampled_from([None, 0, 2, 3]),
+        st.sampled_from(list(TaskType)),
+        st.sampled_from([("A",), ("B",), ("A", "B")]),
+        st.integers(0, 2),
+        st.sampled_from([None, NOW - timedelta(hours=1), NOW + timedelta(hours=1)]),
+    ),
+    st.builds(
+        lambda priority, labels: {**blocked(priority), "w": labels},
+        st.sampled_from([-1, 0, 1]),
+        st.sampled_from([[], ["agent-1"], ["agent-1", "P0"]]),
+    ),
+)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(1, 4), entry_strategy), max_size=4), st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+)
+# The best priority goes and comes back in one step, and what floats stands between the two.
+@example(
+    steps=[
+        ([(1, entry(offer(1, 2)))], False),
+        ([(1, None), (2, entry(offer(2, None))), (3, entry(offer(3, 2)))], False),
+    ]
+)
+@hypothesis_settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_the_index_does_not_show_which_way_it_came_to_be(store: redis.Redis, steps: list[Any]) -> None:
+    store.flushall()
+    last: dict[int, dict[str, Any] | None] = {}
+    for entries, is_forced in steps:
+        put(store, entries, is_forced=is_forced)
+        last |= dict(entries)
+    found = everything(store)
+    store.flushall()
+    put(store, list(last.items()))
+    assert found == everything(store)
+
+
+@pytest.fixture
+def shown(world: World) -> dict[str, Any]:
+    """A world in which Redis shows all there is to show of four issues."""
+    world.open_issue("P1", "BACKENDCODER", title="first")
+    world.open_issue("P1", "UIUX", title="second")
+    world.open_issue("P1", "BACKENDCODER", "needs-review", title="third")
+    world.open_issue("P1", "parked", title="fourth")
+    world.sync()
+    return everything(world.store)
+
+
+def changes(store: redis.Redis) -> int:
+    """How many changes Redis has counted; each of them is written to its file."""
+    return int(store.info("persistence")["rdb_changes_since_last_save"])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_what_redis_has_already_is_not_written_again(
+    world: World, shown: dict[str, Any], is_forced: bool
+) -> None:
+    numbers = [issue.number for issue in Issue.objects.all()]
+    assert len(numbers) == 4
+    before = changes(world.store)
+    assert refresh_issues(world.repository, numbers, timezone.now(), is_forced=is_forced) == 0
+    assert changes(world.store) == before
+    assert everything(world.store) == shown
+
+
+Damage = Callable[[World, int], object]
+DAMAGES: dict[str, Damage] = {
+    "the issue is gone": lambda w, n: w.store.delete(w.key(k.ISSUE, number=n)),
+    "the issue is another": lambda w, n: w.store.append(w.key(k.ISSUE, number=n), " "),
+    "the issue is no text": lambda w, n: (
+        w.store.delete(w.key(k.ISSUE, number=n)),
+        w.store.lpush(w.key(k.ISSUE, number=n), "text"),
+    ),
+    "the issue will end": lambda w, n: w.store.expire(w.key(k.ISSUE, number=n), 1000),
+    "a review that nobody asked for": lambda w, n: w.store.set(w.key(k.REVIEW_DELAY, number=n), "2026"),
+    "no status": lambda w, n: w.store.hdel(w.key(k.ISSUE_STATUS, number=n), "status"),
+    "no metadata": lambda w, n: w.store.delete(w.key(k.ISSUE_METADATA, number=n)),
+    "another title": lambda w, n: w.store.hset(w.key(k.ISSUE_METADATA, number=n), "title", "x"),
+    "no labels": lambda w, n: w.store.hdel(w.key(k.ISSUE_METADATA, number=n), "labels"),
+    "no entry": lambda w, n: w.store.delete(w.key(k.INDEX_ENTRIES), w.key(k.INDEX_OPEN)),
+    "another entry": lambda w, n: w.store.hset(
+        w.key(k.INDEX_ENTRIES), str(n), json.dumps({**blocked(1), "w": ["x"]})
+    ),
+    "not on offer": lambda w, n: w.store.delete(w.key(k.INDEX_OFFER, role="*")),
+    "on offer elsewhere": lambda w, n: w.store.zadd(w.key(k.QUEUE, priority="low"), {str(n): 1}),
+    "another place in the queue": lambda w, n: w.store.zadd(w.key(k.QUEUE, priority="high"), {str(n): 1}),
+    "waiting for nothing": lambda w, n: w.store.zadd(w.key(k.INDEX_WAITING), {str(n): 1e12}),
+    "claimed by nobody": lambda w, n: w.store.zadd(w.key(k.INDEX_CLAIMED), {str(n): 1}),
+    "no array": lambda w, n: w.store.delete(w.key(k.OPEN_ISSUES)),
+    "another array": lambda w, n: w.store.set(w.key(k.OPEN_ISSUES), "[]"),
+    "the array was written over": lambda w, n: w.store.setrange(w.key(k.OPEN_ISSUES), 30, "x"),
+    "no slots": lambda w, n: w.store.delete(w.key(k.INDEX_SLOTS)),
+    "everything is gone": lambda w, n: w.store.flushall(),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_rebuild_mends_whatever_happened_in_redis(
+    world: World, shown: dict[str, Any], damage: Damage
+) -> None:
+    rebuild(world.repository, timezone.now())
+    expected = comparable(world)
+    number = Issue.objects.get(title="first").number
+    damage(world, number)
+    assert comparable(world) != expected
+    rebuild(world.repository, timezone.now())
+    assert comparable(world) == expected
+
+
+def comparable(world: World) -> dict[str, Any]:
+    """What a rebuild answers for: not when a status was first written, nor what the poll notes for itself."""
+    found = everything(world.store)
+    for key, (value, _ends) in found.items():
+        if key.startswith(keyspace().stem(k.ISSUE_STATUS)):
+            value.pop("updatedAt", None)
+    return {key: value for key, value in found.items() if ":config:" not in key}
