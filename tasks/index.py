@@ -50,7 +50,7 @@ HEARTBEAT = (LUA / "heartbeat.lua").read_text()
 QUEUES = ("high", "normal", "low")
 ANY_ROLE = "*"
 CHUNK = 500  # issues read from the database at a time
-STEP = 12  # issues a MULTI: about a millisecond for which no other reader is served
+STEP = 12  # issues a batch: about a millisecond for which no other reader is served
 REWRITES = 3  # of open_issues, should others change it meanwhile; the last one stands
 SPARE_BYTES = 160  # room for a few more labels in a slot of open_issues
 CLAIM_MEMORY_SECONDS = 60
@@ -192,21 +192,19 @@ def _write_step(
 ) -> tuple[PutResult, bool]:
     keys = keys_of(repository)
     entries = [(number, make_entry(found[number]) if number in found else None) for number in numbers]
-    pipe = redis_client().pipeline(transaction=True)
-    pipe.eval(PUT, *put_arguments(keys, entries, now, is_forced=is_forced))
-    queue_issues(pipe, repository, keys, numbers, found, raws, now)
-    queue_slots(pipe, keys, {number: raws.get(number) for number in numbers})
-    answers = pipe.execute()
+    batch = Batch(redis_client())
+    batch.eval(PUT, *put_arguments(keys, entries, now, is_forced=is_forced))
+    queue_issues(batch, repository, keys, numbers, found, raws, now)
+    queue_slots(batch, keys, {number: raws.get(number) for number in numbers})
+    answers = batch.execute()
     return parse_put(answers[0]), bool(answers[-1])
 
 
-def queue_slots(
-    pipe: redis.client.Pipeline | Batch, keys: Keyspace, raws: dict[int, dict[str, Any] | None]
-) -> None:
+def queue_slots(batch: Batch, keys: Keyspace, raws: dict[int, dict[str, Any] | None]) -> None:
     pairs: list[Any] = []
     for number, raw in raws.items():
         pairs += [number, short_form(raw) if raw is not None else ""]
-    pipe.eval(OPEN_ISSUES, 2, keys.key(k.OPEN_ISSUES), keys.key(k.INDEX_SLOTS), SPARE_BYTES, *pairs)
+    batch.eval(OPEN_ISSUES, 2, keys.key(k.OPEN_ISSUES), keys.key(k.INDEX_SLOTS), SPARE_BYTES, *pairs)
 
 
 def write_open_issues(repository: Repository) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from broker_project.lib import keyspace as k
 from broker_project.lib.keyspace import Keyspace
+from broker_project.lib.redis_batch import Batch
 from tasks.facts import Subject
 from tasks.github_answers import label_names
 from tasks.lifecycle import NEEDS_REVIEW, IssueStatus, status_word
@@ -22,10 +21,10 @@ ENDED_STATE_SECONDS = 7 * 86400  # how long a closed issue still shows how it en
 
 
 def queue_issues(
-    pipe: redis.client.Pipeline,
+    batch: Batch,
     repository: Repository,
     keys: Keyspace,
-    numbers: Iterable[int],
+    numbers: Sequence[int],
     found: Mapping[int, Subject],
     raws: Mapping[int, dict[str, Any]],
     now: datetime,
@@ -36,23 +35,20 @@ def queue_issues(
     a fix task is no open issue either.
     """
     specs = (k.ISSUE, k.REVIEW_DETECTED, k.REVIEW_DELAY, k.ISSUE_STATUS, k.ISSUE_METADATA)
-    stems = [keys.stem(spec) for spec in specs]
-    given: list[Any] = []
-    for number in numbers:
-        given += _shown(number, found.get(number), raws.get(number))
-    pipe.eval(SHOW, 0, *stems, repository.full_name, now.isoformat(), ENDED_STATE_SECONDS, *given)
+    names = [keys.key(spec, number=number) for number in numbers for spec in specs]
+    given = [word for number in numbers for word in _shown(found.get(number), raws.get(number))]
+    batch.eval(SHOW, len(names), *names, repository.full_name, now.isoformat(), ENDED_STATE_SECONDS, *given)
 
 
-def _shown(number: int, subject: Subject | None, raw: dict[str, Any] | None) -> list[Any]:
+def _shown(subject: Subject | None, raw: dict[str, Any] | None) -> list[str]:
     """The arguments of ``lua/issue_show.lua`` for one issue."""
     text = "" if raw is None else json.dumps(raw, ensure_ascii=False)
     if subject is None:
-        return [number, text, "", "", "", "", ""]
+        return [text, "", "", "", "", ""]
     facts, issue = subject.facts, subject.issue
     word = IssueStatus.PROCESSING if facts.is_taken else status_word(facts.labels, is_open=True)
     detected_at = issue.review_detected_at if issue and NEEDS_REVIEW in facts.labels else None
     return [
-        number,
         text,
         str(word),
         detected_at.isoformat() if detected_at else "",

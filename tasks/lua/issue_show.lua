@@ -1,26 +1,23 @@
 -- Bring what Redis shows of single issues in line with their rows. What is right already is read and not written:
 -- every byte written goes to the append-only file as well, and Redis stops for a moment whenever it rewrites that.
--- KEYS: none, the stems below take a number
--- ARGV: 1 issue stem, 2 review detected stem, 3 review delay stem, 4 status stem, 5 metadata stem, 6 repository,
---       7 now (ISO), 8 seconds for which a closed issue still shows how it ended,
---       then seven for each issue: number, GitHub's JSON ('' if it is not open), its status ('' if there is nothing to do
---       about it), time at which a review was asked for ('' none), title, address, labels (JSON)
-local FIRST, WIDTH = 9, 7
+-- KEYS: five for each issue: issue, review detected, review delay, status, metadata
+-- ARGV: 1 repository, 2 now (ISO), 3 seconds for which a closed issue still shows how it ended,
+--       then six for each issue: GitHub's JSON ('' if it is not open), its status ('' if there is nothing to do about
+--       it), time at which a review was asked for ('' none), title, address, labels (JSON)
 
 local function hold(key, text)
   -- A key of another type is an error here and overwritten as any other value is.
   if redis.pcall('GET', key) ~= text then redis.call('SET', key, text) else redis.call('PERSIST', key) end
 end
 
-for i = FIRST, #ARGV, WIDTH do
-  local number, raw, status, detected_at = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local issue, detected, delay = ARGV[1] .. number, ARGV[2] .. number, ARGV[3] .. number
-  local status_key, metadata = ARGV[4] .. number, ARGV[5] .. number
+for n = 0, #KEYS / 5 - 1 do
+  local issue, detected, delay, status_key, metadata = unpack(KEYS, 5 * n + 1, 5 * n + 5)
+  local raw, status, detected_at, title, url, labels = unpack(ARGV, 6 * n + 4, 6 * n + 9)
   if raw == '' then
     redis.call('DEL', issue, detected, delay)
     if status == '' then
-      redis.call('EXPIRE', status_key, ARGV[8])
-      redis.call('EXPIRE', metadata, ARGV[8])
+      redis.call('EXPIRE', status_key, ARGV[3])
+      redis.call('EXPIRE', metadata, ARGV[3])
     end
   else
     hold(issue, raw)
@@ -33,11 +30,10 @@ for i = FIRST, #ARGV, WIDTH do
     if status ~= '' then
       -- A status that is there stays: its changes are told as they happen.
       redis.call('HSETNX', status_key, 'status', status)
-      redis.call('HSETNX', status_key, 'updatedAt', ARGV[7])
-      local title, url, labels = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
+      redis.call('HSETNX', status_key, 'updatedAt', ARGV[2])
       local held = redis.call('HMGET', metadata, 'title', 'url', 'labels', 'repository')
-      if held[1] ~= title or held[2] ~= url or held[3] ~= labels or held[4] ~= ARGV[6] then
-        redis.call('HSET', metadata, 'title', title, 'url', url, 'labels', labels, 'repository', ARGV[6])
+      if held[1] ~= title or held[2] ~= url or held[3] ~= labels or held[4] ~= ARGV[1] then
+        redis.call('HSET', metadata, 'title', title, 'url', url, 'labels', labels, 'repository', ARGV[1])
       end
     end
   end

@@ -20,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.keyspace import Keyspace
 from broker_project.lib.stores import keyspace
 from tasks.index import (
     CLAIM,
@@ -432,3 +433,35 @@ def comparable(world: World) -> dict[str, Any]:
         if key.startswith(keyspace().stem(k.ISSUE_STATUS)):
             value.pop("updatedAt", None)
     return {key: value for key, value in found.items() if ":config:" not in key}
+
+
+def test_an_operators_own_patterns_hold_wherever_their_field_stands(world: World, settings: Any) -> None:
+    """The families that the file of seed 002 may rename, with everything behind the number."""
+    patterns = {
+        "issue_status": "issues/{number}/status",
+        "issue_metadata": "issues/{number}/metadata",
+        "process_info": "process:{process}:info",
+        "process_heartbeat": "process:{process}:heartbeat",
+        "task_info": "task:{id}:info",
+        "task_result": "task:{id}:result",
+        "queue": "waiting:{priority}:line",
+    }
+    settings.BROKER_KEYSPACE = Keyspace(dc_replace(keyspace().names, patterns=patterns))
+    number = world.open_issue("P0", "BACKENDCODER")
+    world.sync()
+    assert world.store.hget(f"poppo:issues/{number}/status", "status") == "open"
+    assert world.store.hget(f"poppo:issues/{number}/metadata", "repository") == world.repository.full_name
+    assert world.store.zrange("poppo:waiting:high:line", 0, -1) == [str(number)]
+    task = world.given()
+    process = f"issue-{number}-agent-1"
+    assert world.store.hget(f"poppo:issues/{number}/status", "status") == "processing"
+    assert world.store.hget(f"poppo:process:{process}:info", "status") == "running"
+    assert world.store.exists(f"poppo:process:{process}:heartbeat")
+    assert world.store.hget(f"poppo:task:{task['assignment_id']}:info", "state") == "live"
+    assert world.store.zcard("poppo:waiting:high:line") == 0
+    world.post(f"/assignments/{task['assignment_id']}/complete", {})
+    assert world.store.hget(f"poppo:task:{task['assignment_id']}:result", "state") == "completed"
+    assert world.store.hget(f"poppo:issues/{number}/status", "status") == "needs-review"
+    plain = Keyspace(dc_replace(keyspace().names, patterns={}))
+    for name in patterns:
+        assert list(world.store.scan_iter(plain.match(k.REGISTRY[name]))) == [], name
