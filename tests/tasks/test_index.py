@@ -298,9 +298,9 @@ def everything(store: redis.Redis) -> dict[str, Any]:
         "hash": store.hgetall,
         "list": lambda key: store.lrange(key, 0, -1),
         "set": store.smembers,
-        "zset": lambda key: dict(store.zrange(key, 0, -1, withscores=True)),
+        "zset": lambda key: sorted(store.zrange(key, 0, -1, withscores=True)),
     }
-    return {key: (read[store.type(key)](key), store.ttl(key) > 0) for key in store.scan_iter()}
+    return {key: (read[str(store.type(key))](key), store.ttl(key) > 0) for key in store.scan_iter()}
 
 
 entry_strategy = st.one_of(
