@@ -24,15 +24,15 @@ def run(stage: Stage) -> Result:
 
     def watched(what: str, work: Callable[[], Any]) -> dict[str, Any]:
         stage.say(what)
-        before, cpu = stores.stores.commands().get("exec", 0), stores.stores.redis_program.cpu_seconds
+        before, cpu = stores.stores.commands().get("evalsha", 0), stores.stores.redis_program.cpu_seconds
         reader.ask("start", port=port, key=READ_KEY)
         started = time.monotonic()
         answer = work()
         seconds = time.monotonic() - started
         found: dict[str, Any] = reader.ask("stop")
-        transactions = stores.stores.commands().get("exec", 0) - before
+        batches = stores.stores.commands().get("evalsha", 0) - before
         cpu = stores.stores.redis_program.cpu_seconds - cpu
-        found |= {"seconds": seconds, "answer": answer, "transactions": transactions, "cpu_seconds": cpu}
+        found |= {"seconds": seconds, "answer": answer, "batches": batches, "cpu_seconds": cpu}
         result.details[what] = found
         result.figure(
             f"reader during {what}: longest answer",
@@ -58,7 +58,7 @@ def run(stage: Stage) -> Result:
     built = watched(f"a rebuild of {number:,}", lambda: stores.worker.ask("build"))
     for what, found in (("first sync", first), ("sync, all changed", changed), ("rebuild", built)):
         reading = quiet["cpu_seconds"] / quiet["answers"] * found["answers"]
-        each = 1000 * max(found["cpu_seconds"] - reading, 0) / max(found["transactions"], 1)
+        each = 1000 * max(found["cpu_seconds"] - reading, 0) / max(found["batches"], 1)
         result.at_most(
             f"cache refresh: a reader's longest wait, {what}",
             found["longest_ms"],
@@ -66,7 +66,7 @@ def run(stage: Stage) -> Result:
             unit="ms",
             # The reader also waits for its own turn on a busy machine; what Redis computed it cannot have imagined.
             note=f"with nothing going on {quiet['longest_ms']:.1f}; "
-            f"{found['transactions']} MULTI of {each:.1f} ms CPU on average",
+            f"{found['batches']} batches of {each:.1f} ms CPU on average",
         )
     stores.worker.ask("sync", force_full=False)  # takes the validators
     before = stores.stores.commands()
