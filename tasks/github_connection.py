@@ -49,6 +49,11 @@ class Answer:
         return self._data.decode("utf-8", "replace")
 
 
+def authority(host: str, port: int | None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"{name}:{port}" if port else name
+
+
 class Way(Protocol):
     """To one host: one call, one answer. Raises the shared errors, or urllib3's."""
 
@@ -106,8 +111,7 @@ class Direct:
 
     def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
         self._host, self._port, self._tls = host, port, tls
-        name = f"[{host}]" if ":" in host else host
-        self._name = f"{name}:{port}" if port else name
+        self._name = authority(host, port)
         self._idle: deque[socket.socket] = deque()
 
     def call(
@@ -155,10 +159,11 @@ class Direct:
             wire.close()
 
     def _connect(self, timeout: float) -> socket.socket:
+        # The port is always named: http.client would look for one in an IPv6 address.
         connection = (
-            http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+            http.client.HTTPSConnection(self._host, self._port or 443, timeout=timeout, context=self._tls)
             if self._tls
-            else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+            else http.client.HTTPConnection(self._host, self._port or 80, timeout=timeout)
         )
         try:
             connection.connect()
@@ -245,15 +250,14 @@ def _way_to(scheme: str, host: str, port: int | None, verify: bool | str) -> Way
 
 
 def _find_way(scheme: str, host: str, port: int | None, verify: bool | str) -> Way:
-    address = f"{scheme}://{host}"
+    origin = f"{scheme}://{authority(host, port)}"
     with requests.Session() as session:
-        found = session.merge_environment_settings(f"{address}/", {}, None, None, None)
+        found = session.merge_environment_settings(f"{origin}/", {}, None, None, None)
     trusted = found["verify"] if verify is True else verify
     if trusted is True:
         trusted = requests.utils.DEFAULT_CA_BUNDLE_PATH
-    proxy = requests.utils.select_proxy(f"{address}/", found["proxies"])
+    proxy = requests.utils.select_proxy(f"{origin}/", found["proxies"])
     if proxy:
-        origin = f"{address}:{port}" if port else address
         certificates = {"cert_reqs": "CERT_REQUIRED" if trusted else "CERT_NONE", "ca_certs": trusted or None}
         return ThroughProxy(origin, proxy, certificates if scheme == "https" else {})
     return Direct(host, port, _tls_context(trusted) if scheme == "https" else None)
@@ -289,7 +293,7 @@ class Connection:
     ) -> None:
         assert timeout is not None  # the client always names one
         self.host = host
-        self._origin = f"{self.scheme}://{host}" + (f":{port}" if port else "")
+        self._origin = f"{self.scheme}://{authority(host, port)}"
         self._timeout = timeout
         self._way = _way_to(self.scheme, host, port, verify)
 

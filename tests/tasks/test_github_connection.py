@@ -31,7 +31,12 @@ class Script(threading.Thread):
     An answer is bytes, sent when a whole request has come; more than one piece are sent with a pause between.
     """
 
-    def __init__(self, *connections: list[bytes | list[bytes]], wrap: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *connections: list[bytes | list[bytes]],
+        wrap: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         super().__init__(daemon=True)
         self.connections = connections
         self.wrap = wrap
@@ -39,7 +44,8 @@ class Script(threading.Thread):
         self.is_done = threading.Event()
         self.may_close = threading.Event()
         self.may_close.set()
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, 0), family=family)
         self.port: int = self.listener.getsockname()[1]
 
     def run(self) -> None:
@@ -353,3 +359,16 @@ def test_a_redirect_to_another_host_is_left_alone() -> None:
         assert call(server.port, "POST", "{}").status == 200
     assert server.requests[1].startswith(b"POST /moved?a=1 HTTP/1.1")
     assert server.requests[1].endswith(b"{}")
+
+
+def test_an_address_of_version_six() -> None:
+    try:
+        server = Script([b"HTTP/1.1 307 X\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n", PLAIN], host="::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server.start()
+    connection = Connection("::1", server.port, timeout=5)
+    connection.request("GET", "/a", None, {})
+    assert connection.getresponse().status == 200
+    assert server.is_done.wait(10)
+    assert f"Host: [::1]:{server.port}".encode() in server.requests[1]
