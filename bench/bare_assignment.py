@@ -67,7 +67,7 @@ class BareAssignment(Bare):
             )
             with self.turn:
                 self.own.database.executescript(
-                    f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;{TABLES}"
+                    f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {TABLES}"
                 )
         found: sqlite3.Connection = self.own.database
         return found

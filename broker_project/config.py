@@ -343,9 +343,7 @@ def sqlite(name: str) -> dict[str, Any]:
             "timeout": 20,
             # A transaction takes the write lock when it begins: none fails half-way since another wrote first.
             "transaction_mode": "IMMEDIATE",
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000; "
-            # Sixteen megabytes: an assignment writes the same few pages again and again, each is copied back once.
-            "PRAGMA wal_autocheckpoint=4000",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000",
         },
     }
 

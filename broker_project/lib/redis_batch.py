@@ -14,6 +14,9 @@ from typing import Any
 
 import redis
 
+from broker_project.lib import keyspace as k
+from broker_project.lib.stores import keyspace
+
 RUN = (Path(__file__).parent / "lua" / "batch.lua").read_text()
 
 Word = str | int | float
@@ -36,15 +39,19 @@ class Batch:
         self._scripts: list[str] = []
 
     def execute(self) -> list[Any]:
-        """The answers of the scripts. Raises ResponseError for the first command that failed."""
+        """The answers of the scripts. Raises ResponseError for the first command that failed.
+
+        A Redis that takes no writes is asked for nothing of it.
+        """
         if not self._words:
             return []
         text, name = batch_script(tuple(self._scripts))
+        nothing = keyspace().key(k.TEMP, name="nothing")
         found: list[Any]
         try:
-            found = self._client.evalsha(name, 0, *self._words)
+            found = self._client.evalsha(name, 1, nothing, *self._words)
         except redis.exceptions.NoScriptError:
-            found = self._client.eval(text, 0, *self._words)
+            found = self._client.eval(text, 1, nothing, *self._words)
         self._words, self._scripts = [], []
         if found[0]:
             raise redis.exceptions.ResponseError(found[0])

@@ -78,6 +78,25 @@ def test_what_fails_is_said_and_stops_no_other(store: redis.Redis) -> None:
     assert store.mget("t:before", "t:after") == ["1", "1"]
 
 
+def test_a_redis_that_is_full_does_nothing_of_it(store: redis.Redis) -> None:
+    """It would let a script put in what it likes once that has taken something out."""
+    store.set("t:old", "kept")
+    batch = Batch(store)
+    batch.delete("t:old")
+    batch.set("t:new", "x")
+    batch.eval("redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[2], 'x')", 2, "t:old", "t:other")
+    store.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.exceptions.ResponseError, match=r"OOM|maxmemory"):
+            batch.execute()
+    finally:
+        store.config_set("maxmemory", 0)
+    assert store.mget("t:old", "t:new", "t:other") == ["kept", None, None]
+    batch.execute()
+    assert store.mget("t:old", "t:new", "t:other") == [None, "x", "x"]
+    assert store.keys("*nothing*") == []
+
+
 def test_it_is_sent_once_and_may_be_filled_again(store: redis.Redis) -> None:
     batch = Batch(store)
     batch.hincrby("t:n", "n", 1)

@@ -1,7 +1,13 @@
 -- Run commands and scripts in a row, with nothing of anybody else's in between. One that fails stops no other.
 -- In front of this text stands `local scripts = {…}`: functions of KEYS and ARGV, one a script.
+-- KEYS: 1 a name that nothing is kept under
 -- ARGV, again and again: length, command and its arguments; or 0, script, number of keys, number of the rest, all these
 -- Returns: {the first failure or '', answer of the first script, …}
+
+-- Changes nothing, and is refused by a Redis that is full or takes no writes. Later it would be too late: a script that
+-- has taken something out may go on to put in more, and half of this would be done.
+redis.call('SETRANGE', KEYS[1], 0, '')
+
 local out = { '' }
 local at = 1
 
