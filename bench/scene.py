@@ -216,7 +216,8 @@ class Stores:
         """Commands by name since Redis started, those inside scripts included; not what asking costs."""
         stats: Any = self.redis.info("commandstats")
         rows = {name.removeprefix("cmdstat_"): int(row["calls"]) for name, row in stats.items()}
-        return {name: count for name, count in rows.items() if name != "info"}
+        ours = ("info", "latency|latest", "latency|reset")
+        return {name: count for name, count in rows.items() if name not in ours}
 
 
 class Scene:

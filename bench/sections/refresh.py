@@ -13,6 +13,14 @@ from bench.stage import OTHERS, Field, Stage
 READ_KEY = f"{NAMESPACE}:issue:1"
 QUIET_SECONDS = 2.0
 LIMIT_MS = 10
+STALL_MS = 5
+
+
+def stalls(found: dict[str, int]) -> str:
+    """What Redis says kept it for longer than its commands take: a slow disk, a fork, a long command."""
+    if not found:
+        return f"Redis was never kept for {STALL_MS} ms"
+    return "Redis was kept by " + ", ".join(f"{name} for {ms} ms" for name, ms in sorted(found.items()))
 
 
 def run(stage: Stage) -> Result:
@@ -22,9 +30,12 @@ def run(stage: Stage) -> Result:
     reader = stage.scene.talker("bench.reader")
     port = stores.stores.redis_port
 
+    stores.stores.redis.config_set("latency-monitor-threshold", STALL_MS)
+
     def watched(what: str, work: Callable[[], Any]) -> dict[str, Any]:
         stage.say(what)
         before, cpu = stores.stores.commands().get("evalsha", 0), stores.stores.redis_program.cpu_seconds
+        stores.stores.redis.latency_reset()
         reader.ask("start", port=port, key=READ_KEY)
         started = time.monotonic()
         answer = work()
@@ -33,6 +44,7 @@ def run(stage: Stage) -> Result:
         batches = stores.stores.commands().get("evalsha", 0) - before
         cpu = stores.stores.redis_program.cpu_seconds - cpu
         found |= {"seconds": seconds, "answer": answer, "batches": batches, "cpu_seconds": cpu}
+        found["stalls"] = {event[0]: event[3] for event in stores.stores.redis.latency_latest()}
         result.details[what] = found
         result.figure(
             f"reader during {what}: longest answer",
@@ -64,9 +76,10 @@ def run(stage: Stage) -> Result:
             found["longest_ms"],
             LIMIT_MS,
             unit="ms",
-            # The reader also waits for its own turn on a busy machine; what Redis computed it cannot have imagined.
+            # The reader also waits for its own turn on a busy machine; what Redis computed it cannot have imagined, and
+            # Redis itself notes what kept it.
             note=f"with nothing going on {quiet['longest_ms']:.1f}; "
-            f"{found['batches']} batches of {each:.1f} ms CPU on average",
+            f"{found['batches']} batches of {each:.1f} ms CPU on average; {stalls(found['stalls'])}",
         )
     stores.worker.ask("sync", force_full=False)  # takes the validators
     before = stores.stores.commands()
