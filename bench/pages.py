@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SMALL_ITEMS, SMALL_ASSIGNMENTS = 1000, 1000
 WARM_SAMPLES, COLD_SAMPLES = 7, 3
+QUICK_SAMPLES = 2, 1
 LIMIT = 3.0
 
 
@@ -125,7 +126,7 @@ def ask(client: Client, page: str) -> float:
     return taken
 
 
-def cost_of(client: Client, page: str) -> Cost:
+def cost_of(client: Client, page: str, warm_samples: int, cold_samples: int) -> Cost:
     from django.core.cache import cache
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
@@ -133,7 +134,7 @@ def cost_of(client: Client, page: str) -> Cost:
     ask(client, page)  # templates are compiled, the machine's own caches are filled
     cold = []
     queries = 0
-    for turn in range(COLD_SAMPLES):
+    for turn in range(cold_samples):
         cache.delete_pattern("*")  # type: ignore[attr-defined]
         if turn == 0:
             with CaptureQueriesContext(connection) as caught:
@@ -143,7 +144,7 @@ def cost_of(client: Client, page: str) -> Cost:
             cold.append(ask(client, page))
     warm, least = [], []
     clock = time.process_time if connection.vendor == "sqlite" else time.perf_counter
-    for _ in range(WARM_SAMPLES):
+    for _ in range(warm_samples):
         started = clock()
         warm.append(ask(client, page))
         least.append((clock() - started) * 1000)
@@ -152,11 +153,13 @@ def cost_of(client: Client, page: str) -> Cost:
     )
 
 
-def measure(client: Client) -> dict[str, Cost]:
-    return {page: cost_of(client, page) for page in pages()}
+def measure(client: Client, is_quick: bool) -> dict[str, Cost]:
+    """A quick look asks less often, and for no list that is filtered."""
+    warm, cold = QUICK_SAMPLES if is_quick else (WARM_SAMPLES, COLD_SAMPLES)
+    return {page: cost_of(client, page, warm, cold) for page in pages() if not (is_quick and "?" in page)}
 
 
-def run(items: int, assignments: int) -> list[Row]:
+def run(items: int, assignments: int, is_quick: bool) -> list[Row]:
     from django.contrib.auth.models import User
     from django.test import Client
     from django.utils import timezone
@@ -173,7 +176,7 @@ def run(items: int, assignments: int) -> list[Row]:
         started = time.monotonic()
         fill(sizes, now)
         say(f"filled in {time.monotonic() - started:.0f} s; asking")
-        found.append(measure(client))
+        found.append(measure(client, is_quick))
     return [Row(page, found[0][page], found[1][page]) for page in found[0]]
 
 
@@ -202,6 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--assignments", type=int, default=100_000)
     parser.add_argument("--database", default="", help="an empty database; its tables are made and emptied")
+    parser.add_argument("--quick", action="store_true", help="fewer pages, asked less often")
     parser.add_argument("--json", type=Path, help="write the figures there as well")
     parser.add_argument("--strict", action="store_true", help="exit status 1 if a page grows too much")
     given = parser.parse_args(arguments)
@@ -231,7 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         call_command("migrate", verbosity=0)
         call_command("sync_schedules", stdout=io.StringIO())
-        rows = run(given.items, given.assignments)
+        rows = run(given.items, given.assignments, given.quick)
         print(table(rows))
         if given.json:
             figures = {

@@ -32,6 +32,7 @@ class Scale:
     matches: tuple[int, ...]
     page_items: int
     page_assignments: int
+    is_quick: bool = False
 
 
 FULL = Scale(
@@ -65,7 +66,7 @@ FULL = Scale(
 QUICK = Scale(
     name="quick",
     rounds=3,
-    round_seconds=0.5,
+    round_seconds=0.3,
     connections=16,
     few_issues=100,
     many_issues=2_000,
@@ -74,9 +75,9 @@ QUICK = Scale(
     assignments=30,
     counted=7,
     heartbeat_leases=10,
-    heartbeat_window_seconds=2.0,
-    waiting_agents=1_000,
-    idle_seconds=2.0,
+    heartbeat_window_seconds=1.0,
+    waiting_agents=500,
+    idle_seconds=1.0,
     wakes=15,
     herd=100,
     refreshed_issues=1_000,
@@ -86,6 +87,7 @@ QUICK = Scale(
     feed_rows_many=50_000,
     feed_claims=30,
     matches=(2, 5),
-    page_items=10_000,
+    page_items=5_000,
     page_assignments=1_000,
+    is_quick=True,
 )

@@ -96,7 +96,7 @@ class HotPath:
         if body is None:
             return problem(413, "too_large", f"The body may have {MAX_BODY_BYTES} bytes.")
         if directory.is_stale:
-            await self.hub.in_thread(directory.refresh)
+            await self.hub.in_one_thread(directory.refresh)
         path = scope["path"]
         if path in REQUEST_TASK_PATHS:
             return await self.request_task(body, visitor, receive)
@@ -158,7 +158,7 @@ class HotPath:
                 return redis_down_answer()
             # Somebody may have taken its token away while it waited.
             if directory.is_stale:
-                await self.hub.in_thread(directory.refresh)
+                await self.hub.in_one_thread(directory.refresh)
             visitor.is_still(request.caller.name)
 
     async def try_once(self, request: TaskRequest) -> Answer | AgentGotOne | None:

@@ -55,6 +55,7 @@ class Hub:
         self.is_closing = False
         self.claim_sha = ""
         self.tasks: list[asyncio.Task[None]] = []
+        self._shared: dict[Callable[[], Any], asyncio.Task[Any]] = {}
 
     def start(self) -> None:
         self.tasks = [self.loop.create_task(self.listen()), self.loop.create_task(self.look_around())]
@@ -77,9 +78,21 @@ class Hub:
         """Run what may block in the bounded pool. It runs to its end even if the request goes away."""
         return await self.loop.run_in_executor(self.pool, _with_connections, call, *arguments)
 
+    async def in_one_thread(self, call: Callable[[], T]) -> T:
+        """The same for what many ask for in the same moment: one thread does it, all get what comes of it.
+
+        Otherwise a fleet that comes at once would fill the pool with threads that wait for one another.
+        """
+        task = self._shared.get(call)
+        if task is None:
+            task = self._shared[call] = self.loop.create_task(self.in_thread(call))
+            task.add_done_callback(lambda _: self._shared.pop(call, None))
+        found: T = await asyncio.shield(task)
+        return found
+
     async def repositories(self) -> list[Repository]:
         kept = kept_repositories()
-        return kept if kept is not None else await self.in_thread(enabled_repositories)
+        return kept if kept is not None else await self.in_one_thread(enabled_repositories)
 
     async def claim(self, arguments: Sequence[Any]) -> list[Any]:
         if not self.claim_sha:

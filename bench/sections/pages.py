@@ -29,6 +29,7 @@ def run(stage: Stage) -> Result:
         str(assignments),
         "--json",
         str(file),
+        *(["--quick"] if stage.scale.is_quick else []),
     ]
     stage.scene.program(*command, env=clean_environment())
     result.details["pages"] = found = json.loads(file.read_text())

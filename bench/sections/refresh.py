@@ -58,7 +58,7 @@ def run(stage: Stage) -> Result:
         body = {"count": number, "stamp": stamp, "labels": OTHERS}
         stage.github.call("PUT", "/-/issues", body)
 
-    quiet = watched("nothing", lambda: time.sleep(QUIET_SECONDS))
+    quiet = watched("nothing", lambda: time.sleep(min(QUIET_SECONDS, stage.scale.idle_seconds)))
     list_issues("2026-02-01T00:00:00Z")
     first = watched(
         f"the first sync of {number:,} issues", lambda: stores.worker.ask("sync", force_full=True)

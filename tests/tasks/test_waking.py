@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 
 import pytest
+from django.db import OperationalError
 
 from broker_project.lib import keyspace as k
 from tasks.waiters import Waiter, Woken
@@ -85,3 +87,41 @@ def test_a_better_priority_rings_for_what_is_in_it_alone(world: World) -> None:
             if message["type"] == "message"
         ]
     assert messages == [{"any": 2}]
+
+
+def test_what_many_ask_for_at_once_is_done_by_one_thread(world: World) -> None:
+    """Thousands of agents come back in the same second; none but the first makes a thread wait for the rows."""
+    started, may_end = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    def slow() -> int:
+        runs.append(threading.current_thread().name)
+        started.set()
+        assert may_end.wait(10)
+        return len(runs)
+
+    def broken() -> None:
+        runs.append("broken")
+        raise OperationalError("away")
+
+    async def play() -> None:
+        hub = Hub()
+        try:
+            asked = [asyncio.create_task(hub.in_one_thread(slow)) for _ in range(50)]
+            await asyncio.to_thread(started.wait, 10)
+            asked[0].cancel()  # the first one hangs up: the others still get what it began
+            may_end.set()
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(found[0], asyncio.CancelledError)
+            assert found[1:] == [1] * 49
+            assert await hub.in_one_thread(slow) == 2, "later it is done anew"
+            failed = await asyncio.gather(
+                *(hub.in_one_thread(broken) for _ in range(5)), return_exceptions=True
+            )
+            assert [str(error) for error in failed] == ["away"] * 5
+            assert runs.count("broken") == 1
+        finally:
+            await hub.stop()
+
+    asyncio.run(play())
+    assert len(runs) == 3
