@@ -18,7 +18,6 @@ def test_every_command_is_run_as_redis_py_would(store: redis.Redis) -> None:
     batch.set("t:text", "後半")
     batch.set("t:short", 1.5, ex=90)
     batch.hset("t:hash", {"a": 1, "b": "zwei", "gone": ""})
-    batch.hsetnx("t:hash", "a", "not this")
     batch.hdel("t:hash", "gone")
     batch.hincrby("t:hash", "n", 3)
     batch.sadd("t:set", 1, 2, "three")
@@ -131,6 +130,24 @@ def test_it_is_one_command_to_redis(store: redis.Redis) -> None:
     batch.execute()
     assert calls() == before + 1
     assert store.hget("t:n", "n") == "51"
+
+
+def transactions(store: redis.Redis) -> int:
+    return int(store.info("commandstats").get("cmdstat_exec", {}).get("calls", 0))
+
+
+def test_a_batch_of_any_size_is_one_change(store: redis.Redis) -> None:
+    """A fleet of thousands that Redis forgot: more words than one call may have."""
+    batch = Batch(store)
+    numbers = range(300_000)
+    for number in numbers:
+        batch.hincrby("t:n", "n", 1)
+        if number % 100_000 == 0:
+            batch.eval(JOIN, 1, "t:k", number)
+    before = transactions(store)
+    assert batch.execute() == ["t:k:0", "t:k:100000", "t:k:200000"]
+    assert store.hget("t:n", "n") == "300000"
+    assert transactions(store) == before + 1
 
 
 def test_nobody_sees_half_of_it(store: redis.Redis) -> None:
