@@ -6,6 +6,7 @@ touches their accounts, hands out single permissions or says what a group may do
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -104,15 +105,36 @@ class LogInFailureAdmin(EvidenceAdmin[LogInFailure]):
 
 @admin.register(SecondFactor)
 class SecondFactorAdmin(EvidenceAdmin[SecondFactor]):
-    list_display = ["user", "confirmed", "created_at", "last_used_at"]
+    list_display = ["person", "is_confirmed", "made_at", "used_at"]
     list_select_related = ["user"]
     list_filter = [("created_at", DateRangeFilter)]
     search_fields = ["user__username"]
     search_help_text = _("Name of the person")
     empty_hint = _("Nobody has a second factor yet. Each person sets it up at “Second factor”.")
     ordering = ["-pk"]
-    fields = ["user", "confirmed", "created_at", "last_used_at"]
+    fields = ["person", "is_confirmed", "made_at", "used_at"]
+    readonly_fields = ["person", "is_confirmed", "made_at", "used_at"]
     actions = ["remove"]
+
+    # The package names its columns in English alone.
+
+    @admin.display(description=_("person"), ordering="user")
+    def person(self, row: SecondFactor) -> str:
+        return str(row.user.get_username())
+
+    @admin.display(description=_("confirmed"), boolean=True, ordering="confirmed")
+    def is_confirmed(self, row: SecondFactor) -> bool:
+        return bool(row.confirmed)
+
+    @admin.display(description=_("created"), ordering="created_at")
+    def made_at(self, row: SecondFactor) -> datetime | None:
+        found: datetime | None = row.created_at
+        return found
+
+    @admin.display(description=_("last used"), ordering="last_used_at")
+    def used_at(self, row: SecondFactor) -> datetime | None:
+        found: datetime | None = row.last_used_at
+        return found
 
     @confirmed_action(
         description=_("Take it away: the password alone will do"),

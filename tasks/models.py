@@ -57,7 +57,9 @@ class Repository(models.Model):
 class Issue(models.Model):
     """An issue as GitHub last told us, and what we know beside it."""
 
-    repository = models.ForeignKey(Repository, on_delete=models.CASCADE, related_name="issues")
+    repository = models.ForeignKey(
+        Repository, on_delete=models.CASCADE, related_name="issues", verbose_name=_("repository")
+    )
     number = models.PositiveIntegerField(_("number"))
     title = models.TextField(_("title"))
     body = models.TextField(_("body"), blank=True)
@@ -107,7 +109,9 @@ class EditedIssue(models.Model):
 
 
 class PullRequest(models.Model):
-    repository = models.ForeignKey(Repository, on_delete=models.CASCADE, related_name="pulls")
+    repository = models.ForeignKey(
+        Repository, on_delete=models.CASCADE, related_name="pulls", verbose_name=_("repository")
+    )
     number = models.PositiveIntegerField(_("number"))
     title = models.TextField(_("title"))
     body = models.TextField(_("body"), blank=True)
@@ -167,7 +171,9 @@ class FixTask(models.Model):
         DONE = "done", _("done")
         EXPIRED = "expired", _("expired")
 
-    repository = models.ForeignKey(Repository, on_delete=models.CASCADE, related_name="fix_tasks")
+    repository = models.ForeignKey(
+        Repository, on_delete=models.CASCADE, related_name="fix_tasks", verbose_name=_("repository")
+    )
     pull_number = models.PositiveIntegerField(_("pull request"))
     comments = models.JSONField(_("review comments"), default=list)
     state = models.CharField(_("state"), max_length=10, choices=State.choices, default=State.OPEN)
@@ -200,7 +206,9 @@ class Assignment(models.Model):
     agent = models.ForeignKey(
         Agent, on_delete=models.PROTECT, related_name="assignments", verbose_name=_("agent")
     )
-    repository = models.ForeignKey(Repository, on_delete=models.PROTECT, related_name="assignments")
+    repository = models.ForeignKey(
+        Repository, on_delete=models.PROTECT, related_name="assignments", verbose_name=_("repository")
+    )
     number = models.PositiveIntegerField(_("issue"))
     pull_number = models.PositiveIntegerField(_("pull request"), null=True, blank=True)
     task_type = models.CharField(_("type"), max_length=12, choices=TYPE_CHOICES)
@@ -258,10 +266,17 @@ class Assignment(models.Model):
 class Event(StatusEvent):
     """The timeline of an issue: of its assignments, its parking, its labels."""
 
-    repository = models.ForeignKey(Repository, on_delete=models.CASCADE, related_name="events")
+    repository = models.ForeignKey(
+        Repository, on_delete=models.CASCADE, related_name="events", verbose_name=_("repository")
+    )
     number = models.PositiveIntegerField(_("issue"))
     assignment = models.ForeignKey(
-        Assignment, on_delete=models.SET_NULL, null=True, blank=True, related_name="events"
+        Assignment,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="events",
+        verbose_name=_("assignment"),
     )
 
     class Meta:

@@ -8,6 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets
+from django.utils.functional import Promise
 
 FOLDER = Path(__file__).resolve().parent.parent / "locale" / "ja" / "LC_MESSAGES"
 LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)? ?(".*")')
@@ -65,3 +68,21 @@ def test_a_page_in_japanese_has_none_of_our_english(client) -> None:
     text = client.get("/nowhere", headers={"accept-language": "ja"}).content.decode()
     assert "ページがありません" in text
     assert "There is no such page" not in text
+
+
+def test_every_column_and_field_of_our_pages_has_a_name_that_can_be_translated() -> None:
+    """A field without a name of ours is shown under its English one, in either language."""
+    bare = []
+    for model, page in admin.site._registry.items():
+        if model._meta.app_label not in {"broker", "tasks", "feeds", "fixtures"}:
+            continue
+        names = [*page.list_display, *(page.readonly_fields or ()), *(page.fields or ())]
+        if page.fieldsets:
+            names += flatten_fieldsets(page.fieldsets)
+        fields = {field.name: field for field in model._meta.fields if not field.primary_key}
+        bare += [
+            f"{model._meta.label}.{name}"
+            for name in dict.fromkeys(map(str, names))
+            if name in fields and not isinstance(fields[name].verbose_name, Promise)
+        ]
+    assert bare == []
