@@ -1,6 +1,6 @@
 """GitHub's REST API for one repository, through PyGithub. Raises only the shared error tree.
 
-What goes in and out is GitHub's own JSON. A call is one request (``create_branch``: two) and never sleeps:
+What goes in and out is GitHub's own JSON. A call is one request and never sleeps:
 PyGithub's pacing and its retries are off. What GitHub says about our budget is noted from every answer.
 """
 
@@ -38,6 +38,7 @@ from broker_project.lib.errors import (
 )
 from broker_project.lib.outside_config import GitHubConfig, Source
 from broker_project.lib.redaction import redact
+from broker_project.lib.side_by_side import staying
 from broker_project.lib.transport import call_limit
 from tasks.github_answers import (
     SYSTEM,
@@ -156,23 +157,23 @@ class GitHubClient:
 
     def has_branch(self, name: str) -> bool:
         try:
-            self._head_of(name)
+            self.head_of(name)
         except Missing:
             return False
         return True
 
     # Writing
 
-    def create_branch(self, name: str, base: str) -> None:
-        """Make ``name`` where ``base`` stands; one that exists is fine. Raises Missing without ``base``."""
-        sha = self._head_of(base)
+    def create_branch(self, name: str, sha: str) -> None:
+        """Make ``name`` at a commit; one that exists is fine."""
         try:
             self._call("POST", f"{self._path}/git/refs", {"ref": f"refs/heads/{name}", "sha": sha})
         except Rejected as error:
             if not EXISTS.search(error.message):
                 raise
 
-    def _head_of(self, branch: str) -> str:
+    def head_of(self, branch: str) -> str:
+        """The commit that a branch stands at. Raises Missing without the branch."""
         quoted = quote(branch, safe="/")
         try:
             data = as_object(self._call("GET", f"{self._path}/branches/{quoted}").data)
@@ -289,7 +290,7 @@ class GitHubClient:
         if self._config.token:
             return self._config.token
         # One thread renews an expired installation token, the others wait for it.
-        with self._app_lock:
+        with self._app_lock, staying():
             try:
                 if self._app_auth is None:
                     self._app_auth = self._find_installation()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
 
-from broker_project.lib.quick_rows import fetch_row
+from broker_project.lib.quick_rows import fetch_rows
 from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
 from tasks.gates import edited_issues, withheld_reason
 from tasks.lifecycle import (
@@ -81,20 +81,25 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
 
 
-def subject_of(repository: Repository, number: int, task_type: TaskType) -> Subject | None:
-    """One thing that the index says is on offer, with as few queries as its kind needs.
+def subjects_of(
+    repository: Repository, numbers: Collection[int], task_type: TaskType
+) -> Mapping[int, Subject]:
+    """What the index says is on offer, by number, with as few queries as its kind needs.
 
     Whether somebody else has it is not asked: the constraint on assignments answers that.
     """
     if task_type is TaskType.FIX:
-        return next(iter(subjects(repository, [number])), None)
-    issue = fetch_row(Issue, repository_id=repository.pk, number=number, is_open=True)
-    if issue is None:
-        return None
-    pulls = open_pulls(repository, wants_pulls([issue]), ())
-    linked = [pull for pull in pulls.values() if number in pull.closes]
-    withheld = withheld_reason(issue, edited_issues([issue]))
-    return issue_subject(repository, issue, linked[-1] if linked else None, None, withheld)
+        return {subject.facts.number: subject for subject in subjects(repository, numbers)}
+    issues = fetch_rows(Issue, list(numbers), "number", repository_id=repository.pk, is_open=True)
+    pulls = open_pulls(repository, wants_pulls(issues), ())
+    edited = edited_issues(issues)
+    by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
+    return {
+        issue.number: issue_subject(
+            repository, issue, by_issue.get(issue.number), None, withheld_reason(issue, edited)
+        )
+        for issue in issues
+    }
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:

@@ -76,7 +76,7 @@ def detail_of(text: str) -> str:
 def parse_json(text: str) -> Any:
     """JSON that every database takes: no NUL, no half of a surrogate pair, no number beyond all numbers."""
     try:
-        data = json.loads(text.replace("\\u0000", "\\ufffd"), parse_float=_finite, parse_constant=_finite)
+        data = DECODER.decode(text.replace("\\u0000", "\\ufffd"))
         if SURROGATE.search(text):
             data = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -90,6 +90,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(text)
     return number
+
+
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def as_object(data: Any) -> Json:

@@ -25,6 +25,7 @@ import urllib3
 from github.Requester import Requester
 
 from broker_project.lib.errors import TimedOut, Unreachable
+from broker_project.lib.side_by_side import READABLE, WRITABLE, aside, wait_for
 from tasks.github_answers import SYSTEM
 
 # GitHub sends on who asks for a renamed repository. PyGithub would lose the query on the way, and write nothing.
@@ -118,11 +119,10 @@ class Direct:
         self, verb: str, target: str, headers: dict[str, str], body: bytes | None, timeout: float
     ) -> Answer:
         request = self._request(verb, target, headers, body)
-        wire = self._open_wire() or self._connect(timeout)
+        wire = self._open_wire() or aside(lambda: self._connect(timeout))
         is_kept = False
         try:
-            wire.settimeout(timeout)
-            wire.sendall(request)
+            send_all(wire, request, timeout)
             answer, is_kept = read_answer(wire, timeout)
         except TimeoutError:
             raise TimedOut(SYSTEM, "no answer in time") from None
@@ -175,7 +175,30 @@ class Direct:
         except OSError:  # refused, or a name without an address
             raise Unreachable(SYSTEM, "no connection", may_have_happened=False) from None
         wire: socket.socket = connection.sock
+        wire.setblocking(False)
         return wire
+
+
+def send_all(wire: socket.socket, data: bytes, timeout: float) -> None:
+    """Raises OSError or TimeoutError."""
+    while data:
+        try:
+            data = data[wire.send(data) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            wait_for(wire.fileno(), WRITABLE, timeout)
+        except ssl.SSLWantReadError:
+            wait_for(wire.fileno(), READABLE, timeout)
+
+
+def receive(wire: socket.socket, timeout: float) -> bytes:
+    """What has come, at least a byte; nothing at the end. Raises OSError or TimeoutError."""
+    while True:
+        try:
+            return wire.recv(CHUNK)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            wait_for(wire.fileno(), READABLE, timeout)
+        except ssl.SSLWantWriteError:
+            wait_for(wire.fileno(), WRITABLE, timeout)
 
 
 def read_answer(wire: socket.socket, timeout: float) -> tuple[Answer, bool]:
@@ -184,10 +207,11 @@ def read_answer(wire: socket.socket, timeout: float) -> tuple[Answer, bool]:
     parser = httptools.HttpResponseParser(reading)
     until = time.monotonic() + READS_OF_AN_ANSWER * timeout
     ended = False
+    wait_for(wire.fileno(), READABLE, timeout)  # looking first would find nothing yet
     while not (reading.is_complete and parser.get_status_code() >= 200):
         if time.monotonic() > until:
             raise TimeoutError
-        data = wire.recv(CHUNK)
+        data = receive(wire, timeout)
         if not data:
             if not reading.lasts_until_the_end:
                 raise ConnectionError("the answer ends in the middle")
@@ -216,14 +240,16 @@ class ThroughProxy:
     def call(
         self, verb: str, target: str, headers: dict[str, str], body: bytes | None, timeout: float
     ) -> Answer:
-        found = self._pool.urlopen(
-            verb,
-            self._origin + target,
-            body=body,
-            headers={"Accept-Encoding": "gzip, deflate", **headers},
-            timeout=urllib3.Timeout(connect=timeout, read=timeout),
-            retries=False,
-            redirect=False,
+        found = aside(
+            lambda: self._pool.urlopen(
+                verb,
+                self._origin + target,
+                body=body,
+                headers={"Accept-Encoding": "gzip, deflate", **headers},
+                timeout=urllib3.Timeout(connect=timeout, read=timeout),
+                retries=False,
+                redirect=False,
+            )
         )
         return Answer(found.status, {name.lower(): text for name, text in found.headers.items()}, found.data)
 

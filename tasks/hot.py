@@ -15,13 +15,13 @@ from typing import Any
 from django.db import OperationalError
 from django.utils import timezone
 from pydantic import ValidationError
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from broker_project.lib.dynamic_config import LONG_POLL_SECONDS, value_of
 from broker_project.lib.logs import get_logger
 from tasks.directory import AccessRefused, Caller, directory
 from tasks.gate import Visitor, enter
-from tasks.index import HEARTBEAT, keys_of
+from tasks.index import CLAIM, HEARTBEAT, keys_of
 from tasks.models import Assignment
 from tasks.requests import (
     MAX_SKIPS,
@@ -60,7 +60,6 @@ class HotPath:
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self.known: OrderedDict[int, tuple[Any, int, str]] = OrderedDict()  # id → keys, number, agent
-        self.heartbeat_sha = ""
 
     @staticmethod
     def matches(scope: dict[str, Any]) -> bool:
@@ -166,12 +165,17 @@ class HotPath:
         repositories = await self.hub.repositories()
         request.skips = 0
         for _ in range(MAX_SKIPS):
-            found = await self.hub.claim(request.claim_arguments(repositories, timezone.now()))
+            arguments = request.claim_arguments(repositories, timezone.now())
+            found = await self.hub.scripts.call(CLAIM, arguments)
             if found[0] == "none":
                 return None
             if found[0] == "maintenance":
                 return maintenance_answer(found[1])
-            answer = await self.hub.in_thread(request.act, found, repositories)
+            if found[0] == "task":
+                order = request.order(found, repositories)
+                answer = request.answer(order, await self.hub.desk.assign(order))
+            else:
+                answer = await self.hub.in_thread(request.act, found, repositories)
             if answer is not None:
                 return answer
         return None
@@ -207,24 +211,14 @@ class HotPath:
         if known is not None and caller.name in ("", known[2]):
             keys, number, agent = known
             try:
-                state = await self.beat(
-                    heartbeat_arguments(keys, assignment_id, agent, number, progress, now)
-                )
+                arguments = heartbeat_arguments(keys, assignment_id, agent, number, progress, now)
+                state = await self.hub.scripts.call(HEARTBEAT, arguments)
             except RedisError as error:
                 log.warning("heartbeat without Redis", error=str(error))
                 state = ["unknown"]
             if state[0] == "live" and not int(state[2]):
                 return beat_answer(lease_expires_at(now).isoformat(), bool(int(state[1])))
         return await self.hub.in_thread(self.save, assignment_id, caller, progress)
-
-    async def beat(self, arguments: list[Any]) -> list[Any]:
-        if not self.heartbeat_sha:
-            self.heartbeat_sha = str(await self.hub.client.script_load(HEARTBEAT))
-        try:
-            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))
-        except NoScriptError:
-            self.heartbeat_sha = str(await self.hub.client.script_load(HEARTBEAT))
-            return list(await self.hub.client.evalsha(self.heartbeat_sha, *arguments))
 
     def save(self, assignment_id: int, caller: Caller, progress: str) -> Answer:
         answer, assignment = save_and_answer(assignment_id, caller, progress)

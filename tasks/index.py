@@ -32,6 +32,7 @@ from tasks.issue_cache import queue_issues, short_form
 from tasks.lifecycle import (
     IN_PROGRESS,
     AssignmentState,
+    IssueFacts,
     NotOffered,
     Offer,
     TaskType,
@@ -77,11 +78,10 @@ def review_delay() -> timedelta:
     return timedelta(minutes=value_of(REVIEW_DELAY_MINUTES))
 
 
-def make_entry(subject: Subject) -> dict[str, Any]:
+def make_entry(facts: IssueFacts, *, counts_as_open: bool) -> dict[str, Any]:
     """What the scripts need to know of an issue; see ``lua/index_put.lua``."""
-    facts = subject.facts
     verdict = classify(facts, settings.BROKER.role_names, review_delay())
-    counted = facts.priority if subject.counts_as_open and facts.priority is not None else -1
+    counted = facts.priority if counts_as_open and facts.priority is not None else -1
     entry: dict[str, Any] = {
         "k": counted,
         "p": -1,
@@ -103,6 +103,10 @@ def make_entry(subject: Subject) -> dict[str, Any]:
             "o": 1,
         }
     return entry
+
+
+def entry_of(subject: Subject) -> dict[str, Any]:
+    return make_entry(subject.facts, counts_as_open=subject.counts_as_open)
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,7 @@ def _write_step(
     is_forced: bool,
 ) -> tuple[PutResult, bool]:
     keys = keys_of(repository)
-    entries = [(number, make_entry(found[number]) if number in found else None) for number in numbers]
+    entries = [(number, entry_of(found[number]) if number in found else None) for number in numbers]
     batch = Batch(redis_client())
     batch.eval(PUT, *put_arguments(keys, entries, now, is_forced=is_forced))
     queue_issues(batch, repository, keys, numbers, found, raws, now)

@@ -6,7 +6,7 @@ they were. The mark is a hint: without it a stale snapshot lasts until the next 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -35,9 +35,11 @@ def mark_labels_changed(repository_id: int, number: int) -> None:
         log.warning("label change not marked", issue=number, error=str(error))
 
 
-def queue_label_mark(batch: Batch, repository_id: int, number: int) -> None:
-    """The same mark, among commands that go to Redis anyway."""
-    batch.set(_key(repository_id, number), timezone.now().timestamp(), ex=MARK_SECONDS)
+def queue_label_marks(batch: Batch, repository_id: int, numbers: Iterable[int]) -> None:
+    """The same marks, among commands that go to Redis anyway."""
+    now = timezone.now().timestamp()
+    for number in numbers:
+        batch.set(_key(repository_id, number), now, ex=MARK_SECONDS)
 
 
 def labels_changed_since(repository_id: int, numbers: Sequence[int], since: datetime) -> set[int]:

@@ -14,20 +14,18 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError
 from django.utils import timezone
 
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
 from broker_project.lib.outside_config import Source
-from tasks.directory import Caller, directory
+from tasks.directory import Caller
 from tasks.index import ClaimRequest, claim_arguments, rebuild_if_needed
 from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
 from tasks.schemas import RequestTask
-from tasks.services.agents import agent_named
-from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim, give_back
+from tasks.services.assigning import AgentBusy, Assigned, Claim, Order, Outcome, assign_claim
 from tasks.services.leases import finish_previous
 
 log = get_logger(__name__)
@@ -75,9 +73,6 @@ class TaskRequest:
         request = ClaimRequest(self.caller.name, self.roles, self.token, self.is_first_check)
         return claim_arguments(request, repositories, now)
 
-    def needs_thread(self, found: Sequence[Any]) -> bool:
-        return found[0] not in ("none", "maintenance")
-
     def act(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Answer | AgentGotOne | None:
         """Do what a claim asks for. Blocks on the database and GitHub. None: ask Redis again."""
         now = timezone.now()
@@ -88,10 +83,19 @@ class TaskRequest:
         if kind == "finish":
             self.finish(repositories[int(found[1]) - 1], [int(number) for number in found[2:]], now)
             return None
+        order = self.order(found, repositories)
+        try:
+            return self.answer(order, assign_claim(order))
+        except OutsideError as error:
+            return self.answer(order, error)
+
+    def order(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Order:
+        """What a claim that found something asks for."""
         self.is_first_check = False
         self.token = secrets.token_hex(8)
         kind_of_task = TaskType(json.loads(found[3])["t"])
-        return self.assign(Claim(repositories[int(found[1]) - 1], int(found[2]), kind_of_task), now)
+        claim = Claim(repositories[int(found[1]) - 1], int(found[2]), kind_of_task)
+        return Order(claim, self.caller.name, self.roles, self.body.request_id)
 
     def finish(self, repository: Repository, numbers: list[int], now: datetime) -> None:
         """End what this agent had. One failure does not stop the others."""
@@ -108,26 +112,22 @@ class TaskRequest:
             # What is left could not be finished now; it does not keep the agent from new work.
             self.is_first_check = False
 
-    def assign(self, claim: Claim, now: datetime) -> Answer | AgentGotOne | None:
-        try:
-            agent = directory.known(self.caller.name) or agent_named(self.caller.name)
-            outcome = assign_claim(claim, agent, self.roles, self.body.request_id, now)
-        except OutsideError as error:
-            log.warning("assignment undone", issue=claim.number, agent=self.caller.name, error=str(error))
-            after = int(error.retry_after_seconds or 30)
+    def answer(self, order: Order, outcome: Outcome | Exception) -> Answer | AgentGotOne | None:
+        """What the agent is told. None: ask Redis again. Raises what was no failure of GitHub's."""
+        issue = order.claim.number
+        if isinstance(outcome, OutsideError):
+            log.warning("assignment undone", issue=issue, agent=order.agent, error=str(outcome))
+            after = int(outcome.retry_after_seconds or 30)
             return problem(
-                502, "github_failed", f"GitHub did not take the assignment: {error.message}", after
+                502, "github_failed", f"GitHub did not take the assignment: {outcome.message}", after
             )
-        except OperationalError:
-            # Locked, full or away: without a row nobody else would give the issue back before its lock ends.
-            give_back(claim, self.caller.name, now)
-            raise
+        if isinstance(outcome, Exception):
+            raise outcome
         if isinstance(outcome, Assigned):
             return Answer(200, outcome.answer)
         if isinstance(outcome, AgentBusy):
             return AgentGotOne()
-        assert isinstance(outcome, Skipped)
-        log.info("candidate skipped", issue=claim.number, reason=outcome.reason)
+        log.info("candidate skipped", issue=issue, reason=outcome.reason)
         self.skips += 1
         return None
 

@@ -7,7 +7,7 @@ The rows of the database decide; these keys are for people and programs that wat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,13 +22,14 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis_batch import Batch
 from broker_project.lib.stores import redis_client
-from tasks.index import keys_of
+from tasks.index import LUA, keys_of
 from tasks.issue_cache import ENDED_STATE_SECONDS
 from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
 from tasks.models import Assignment, Repository
 
 log = get_logger(__name__)
 
+AT_WORK = (LUA / "at_work.lua").read_text()
 HEARTBEAT_SAVE_SECONDS = 60
 
 
@@ -89,6 +90,10 @@ class Change:
     def candidate(self, status: str) -> None:
         a = self.assignment
         key = self.keys.key(k.TASK_CANDIDATE, number=a.number, agent=a.agent.name)
+        self.batch.set(key, self.candidate_document(status), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
+
+    def candidate_document(self, status: str) -> str:
+        a = self.assignment
         document = {
             "issue_id": a.number,
             "agent_id": a.agent.name,
@@ -97,72 +102,60 @@ class Change:
             "assignment_id": a.pk,
             "updated_at": self.now.isoformat(),
         }
-        self.batch.set(key, json.dumps(document), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
+        return json.dumps(document)
 
     def info(self, **fields: str) -> None:
         key = self.keys.key(k.TASK_INFO, id=self.assignment.pk)
         self.batch.hset(key, fields)
         self.batch.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
 
-    def at_work(self) -> None:
-        """Everything that says: this agent works on this issue."""
-        a, keys, batch = self.assignment, self.keys, self.batch
-        beat = self.assignment.last_heartbeat_at
-        started = (a.started_at or a.created_at).isoformat()
-        batch.hset(
-            keys.key(k.ISSUE_METADATA, number=a.number),
-            mapping={
-                "title": str(a.answer.get("title", ""))[:500],
-                "url": str(a.answer.get("issue_url", "")),
-                "labels": json.dumps(a.answer.get("labels", []), ensure_ascii=False),
-                "branch": a.branch,
-                "taskType": a.task_type,
-                "repository": a.repository.full_name,
-            },
-        )
-        batch.persist(keys.key(k.ISSUE_METADATA, number=a.number))
-        batch.sadd(keys.key(k.ISSUES_PROCESSING), a.number)
-        batch.hset(
-            keys.key(k.PROCESS_INFO, process=a.process_id),
-            mapping={
-                "processId": a.process_id,
-                "issue": str(a.number),
-                "agent": a.agent.name,
-                "assignment": str(a.pk),
-                "repository": a.repository.full_name,
-                "taskType": a.task_type,
-                "branch": a.branch,
-                "startedAt": started,
-                "status": "running",
-            },
-        )
-        batch.persist(keys.key(k.PROCESS_INFO, process=a.process_id))
+    def at_work(self, *, begins: bool = False) -> None:
+        """Everything that says: this agent works on this issue. ``begins``: from now on, so others are told."""
+        a, key = self.assignment, self.keys.key
+        agent, process, beat = a.agent.name, a.process_id, a.last_heartbeat_at
         remaining = lease_expires_at(beat) - self.now
-        batch.set(
-            keys.key(k.PROCESS_HEARTBEAT, process=a.process_id),
-            beat.isoformat(),
-            ex=max(1, int(remaining.total_seconds())),
-        )
-        batch.sadd(keys.key(k.PROCESSES_ACTIVE), a.process_id)
-        batch.srem(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
-        batch.set(
-            keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name),
+        names = [
+            key(k.ISSUE_METADATA, number=a.number),
+            key(k.ISSUES_PROCESSING),
+            key(k.PROCESS_INFO, process=process),
+            key(k.PROCESS_HEARTBEAT, process=process),
+            key(k.PROCESSES_ACTIVE),
+            key(k.PROCESSES_ZOMBIES),
+            key(k.AGENT_CURRENT_TASK, agent=agent),
+            key(k.TASK_INFO, id=a.pk),
+        ]
+        given: list[str | int | float] = [
             a.number,
-            ex=keys.ttl_seconds(k.AGENT_CURRENT_TASK),
-        )
-        self.info(
-            id=str(a.pk),
-            agent=a.agent.name,
-            number=str(a.number),
-            repository=a.repository.full_name,
-            taskType=a.task_type,
-            branch=a.branch,
-            processId=a.process_id,
-            state="live",
-            cancelled="1" if a.is_cancelled else "0",
-            saved=str(beat.timestamp()),
-            startedAt=started,
-        )
+            agent,
+            a.pk,
+            a.repository.full_name,
+            a.task_type,
+            a.branch,
+            process,
+            (a.started_at or a.created_at).isoformat(),
+            str(a.answer.get("title", ""))[:500],
+            str(a.answer.get("issue_url", "")),
+            json.dumps(a.answer.get("labels", []), ensure_ascii=False),
+            beat.isoformat(),
+            beat.timestamp(),
+            int(a.is_cancelled),
+            max(1, int(remaining.total_seconds())),
+            self.keys.ttl_seconds(k.AGENT_CURRENT_TASK),
+            self.keys.ttl_seconds(k.TASK_INFO),
+        ]
+        if begins:
+            names += [
+                key(k.ISSUE_STATUS, number=a.number),
+                key(k.TASK_CANDIDATE, number=a.number, agent=agent),
+            ]
+            given += [
+                self.now.isoformat(),
+                key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS),
+                status_event(a.repository, a.number, IssueStatus.PROCESSING, self.now, a),
+                self.candidate_document("assigned"),
+                self.keys.ttl_seconds(k.TASK_CANDIDATE),
+            ]
+        self.batch.eval(AT_WORK, len(names), *names, *given)
 
     def no_longer_at_work(self, process_status: str, *, is_zombie: bool) -> None:
         a, keys, batch = self.assignment, self.keys, self.batch
@@ -200,6 +193,13 @@ def publish_status(
     now: datetime,
     assignment: Assignment | None = None,
 ) -> None:
+    channel = keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS)
+    batch.publish(channel, status_event(repository, number, word, now, assignment))
+
+
+def status_event(
+    repository: Repository, number: int, word: IssueStatus, now: datetime, assignment: Assignment | None
+) -> str:
     event = {
         "issue": number,
         "status": str(word),
@@ -207,12 +207,12 @@ def publish_status(
         "repository": repository.full_name,
         "timestamp": now.isoformat(),
     }
-    batch.publish(keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS), json.dumps(event))
+    return json.dumps(event)
 
 
-def count_daily(batch: Batch, keys: Keyspace, field: str, now: datetime) -> None:
+def count_daily(batch: Batch, keys: Keyspace, field: str, now: datetime, number: int = 1) -> None:
     key = keys.key(k.STATS_ISSUES_DAILY, date=timezone.localtime(now).date().isoformat())
-    batch.hincrby(key, field, 1)
+    batch.hincrby(key, field, number)
     batch.expire(key, keys.ttl_seconds(k.STATS_ISSUES_DAILY))
 
 
@@ -231,12 +231,11 @@ ENDING_COUNTERS = {
 TYPE_COUNTERS = {TaskType.REVIEW: "reviewed", TaskType.FIX: "fixed"}
 
 
-def record_assigned(change: Change) -> None:
-    """Queue what an assignment shows. The caller adds the index and runs the batch."""
-    change.at_work()
-    change.status(IssueStatus.PROCESSING)
-    change.candidate("assigned")
-    change.count("assigned")
+def record_assigned(batch: Batch, assignments: Sequence[Assignment], now: datetime) -> None:
+    """Queue what assignments of one repository show. The caller adds the index and runs the batch."""
+    for assignment in assignments:
+        Change(assignment, now, batch).at_work(begins=True)
+    count_daily(batch, keys_of(assignments[0].repository), "assigned", now, len(assignments))
 
 
 def record_ended(change: Change, word: IssueStatus, labels: list[str], *, is_open: bool) -> None:

@@ -15,18 +15,20 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import redis.asyncio
-from django.db import close_old_connections, connection
 from django.utils import timezone
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.dynamic_config import apply_debug_flag
 from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
+from broker_project.lib.script_calls import ScriptCalls
 from broker_project.lib.stores import async_redis_client, keyspace
-from tasks.index import ANY_ROLE, BUCKET, CLAIM, LAST_BUCKET, keys_of
+from tasks.connections import with_connections
+from tasks.desk import Desk
+from tasks.index import ANY_ROLE, BUCKET, LAST_BUCKET, keys_of
 from tasks.models import Agent, Repository
 from tasks.repositories import enabled_repositories, kept_repositories
 from tasks.waiters import Waiter, Waiters, Woken
@@ -49,11 +51,12 @@ class Hub:
         self.client: redis.asyncio.Redis = async_redis_client(
             max_connections=REDIS_CONNECTIONS, retry=Retry(NoBackoff(), 1)
         )
+        self.scripts = ScriptCalls(self.client)
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
+        self.desk = Desk(self.loop)
         self.waiters = Waiters()
         self.seen: dict[str, datetime] = {}
         self.is_closing = False
-        self.claim_sha = ""
         self.tasks: list[asyncio.Task[None]] = []
         self._shared: dict[Callable[[], Any], asyncio.Task[Any]] = {}
 
@@ -70,13 +73,14 @@ class Hub:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.desk.close()
         await self.in_thread(self.save_seen)
         await self.client.aclose()
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run what may block in the bounded pool. It runs to its end even if the request goes away."""
-        return await self.loop.run_in_executor(self.pool, _with_connections, call, *arguments)
+        return await self.loop.run_in_executor(self.pool, with_connections, call, *arguments)
 
     async def in_one_thread(self, call: Callable[[], T]) -> T:
         """The same for what many ask for in the same moment: one thread does it, all get what comes of it.
@@ -93,15 +97,6 @@ class Hub:
     async def repositories(self) -> list[Repository]:
         kept = kept_repositories()
         return kept if kept is not None else await self.in_one_thread(enabled_repositories)
-
-    async def claim(self, arguments: Sequence[Any]) -> list[Any]:
-        if not self.claim_sha:
-            self.claim_sha = str(await self.client.script_load(CLAIM))
-        try:
-            return list(await self.client.evalsha(self.claim_sha, *arguments))
-        except NoScriptError:
-            self.claim_sha = str(await self.client.script_load(CLAIM))
-            return list(await self.client.evalsha(self.claim_sha, *arguments))
 
     async def wait(self, waiter: Waiter, seconds: float) -> Woken:
         """Wait until something wakes this waiter, or so many seconds."""
@@ -225,19 +220,6 @@ def claimable(looks: Sequence[Sequence[Any]], roles: Sequence[str]) -> dict[str,
         if number:
             found[role] = number
     return found
-
-
-def _with_connections(call: Callable[..., T], *arguments: Any) -> T:
-    """Django closes what is broken before and after, as it does around a request."""
-    close_old_connections()
-    try:
-        return call(*arguments)
-    finally:
-        if connection.vendor == "sqlite":
-            # Opening a file costs more than a query, and these threads stay. After an error a new one is opened.
-            # PostgreSQL's go back to their pool.
-            connection.close_at = 0.0 if connection.errors_occurred else None
-        close_old_connections()
 
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

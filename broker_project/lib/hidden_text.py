@@ -137,6 +137,8 @@ def hidden_count(text: str) -> int:
 
 def without_hidden(text: str) -> str:
     """What a person would see of the text: for prompts, and for checks that must not be led astray."""
+    if SUSPECT.search(text) is None:  # which the other ends of lines are, too
+        return text
     plain = text.replace("\r\n", "\n").translate(LINE_ENDS)
     hidden = set(hidden_positions(plain))
     if not hidden:

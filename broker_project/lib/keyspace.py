@@ -12,6 +12,7 @@ times to live can be changed by settings and by the JSON file of seed 002
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -491,6 +492,11 @@ DEFAULT_TTLS = {
 }
 
 
+# The check of each placeholder, and what fills them in.
+Check = Callable[[str], re.Match[str] | None]
+Shape = tuple[dict[str, Check], Callable[..., str]]
+
+
 @dataclass(frozen=True)
 class Keyspace:
     """The keys of one repository: the configured one's, or those of another with a namespace of its own."""
@@ -499,22 +505,26 @@ class Keyspace:
 
     def key(self, spec: KeySpec, **fields: str | int) -> str:
         """The full name. Raises :class:`BadKeyField` unless every placeholder gets a value it may hold."""
-        known = self._keys.get(spec.name) if not fields else None
-        if known is not None:
-            return known
-        if tuple(fields) != spec.fields and set(fields) != set(spec.fields):
+        checks, fill = self._shapes.get(spec.name) or self._shape(spec)
+        if len(fields) != len(checks):
             raise BadKeyField(f"{spec.name} takes {', '.join(spec.fields) or 'no values'}")
         for name, value in fields.items():
-            if isinstance(value, bool) or not field_expression(name).fullmatch(str(value)):
+            check = checks.get(name)
+            if check is None:
+                raise BadKeyField(f"{spec.name} takes {', '.join(spec.fields) or 'no values'}")
+            if isinstance(value, bool) or not check(str(value)):
                 raise BadKeyField(f"{name} cannot be part of a Redis key: {str(value)[:40]!r}")
-        found = self.prefix(spec) + self.pattern(spec).format(**fields)
-        if not fields:
-            self._keys[spec.name] = found
+        return fill(**fields)
+
+    def _shape(self, spec: KeySpec) -> Shape:
+        checks: dict[str, Check] = {name: field_expression(name).fullmatch for name in spec.fields}
+        prefix = self.prefix(spec).replace("{", "{{").replace("}", "}}")
+        self._shapes[spec.name] = found = (checks, (prefix + self.pattern(spec)).format)
         return found
 
     @cached_property
-    def _keys(self) -> dict[str, str]:
-        """Those without a placeholder, by the name of their entry: they are asked for all the time."""
+    def _shapes(self) -> dict[str, Shape]:
+        """What a name is made of, by the name of its entry: names are asked for all the time."""
         return {}
 
     def prefix(self, spec: KeySpec) -> str:

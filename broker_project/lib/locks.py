@@ -19,12 +19,15 @@ from broker_project.lib.logs import get_logger
 
 log = get_logger(__name__)
 
-# KEYS[1] the lock, ARGV[1] the owner
+# KEYS the locks, ARGV the owner of each
 RELEASE = """
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0
+local released = 0
+for i, key in ipairs(KEYS) do
+  if redis.call('GET', key) == ARGV[i] then released = released + redis.call('DEL', key) end
+end
+return released
 """
-# ARGV[2] milliseconds to live
+# KEYS[1] the lock, ARGV[1] the owner, ARGV[2] milliseconds to live
 RENEW = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return 0

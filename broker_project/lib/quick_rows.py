@@ -1,4 +1,4 @@
-"""Single rows by statements that are written once, for the few paths where writing SQL costs more than running it.
+"""Rows by statements that are written once, for the few paths where writing SQL costs more than running it.
 
 Tables, columns and conversions are the models' own, and so is the transaction. There are no signals, no ``auto_now``
 and no conditions but equality: whoever needs those uses the ORM.
@@ -6,18 +6,20 @@ and no conditions but equality: whoever needs those uses the ORM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
+from types import NoneType
 from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Field, JSONField, Model
+from django.db.models import DateTimeField, Field, JSONField, Model
 from django.db.models.expressions import Col
 
 M = TypeVar("M", bound=Model)
 AnyField = Field[Any, Any]
-PLAIN = (str, int, bool)
+PLAIN = (str, int, NoneType)
 
 
 def _connection() -> BaseDatabaseWrapper:
@@ -25,31 +27,42 @@ def _connection() -> BaseDatabaseWrapper:
     return connections[DEFAULT_DB_ALIAS]
 
 
-def fetch_row(model: type[M], **equal: Any) -> M | None:
-    """The row with these values; None if there is none. Only for conditions that at most one row meets."""
+def fetch_rows(model: type[M], values: Sequence[Any], column: str, **equal: Any) -> list[M]:
+    """The rows that have one of the values in ``column``, and these values in others; in no order."""
     connection = _connection()
-    statement, names, conditions, converted = _select(model, tuple(equal), connection.vendor)
+    statement, names, conditions, among, converted = _select(
+        model, tuple(equal), column, len(values), connection.vendor
+    )
+    wanted = [_prepared(among, value, connection) for value in values]
     with connection.cursor() as cursor:
-        cursor.execute(statement, _conditions(conditions, equal, connection))
-        found = cursor.fetchone()
-    if found is None:
-        return None
-    values = list(found)
-    for place, column in converted:
-        for convert in _converters(column, connection):
-            values[place] = convert(values[place], column, connection)
-    return model.from_db(connection.alias, names, values)
+        cursor.execute(statement, _conditions(conditions, equal, connection) + wanted)
+        found = cursor.fetchall()
+    columns = (
+        [(place, column, _converters(column, connection)) for place, column in converted] if found else []
+    )
+    rows = [list(row) for row in found]
+    for row in rows:
+        for place, converted_column, converters in columns:
+            for convert in converters:
+                row[place] = convert(row[place], converted_column, connection)
+    return [model.from_db(connection.alias, names, row) for row in rows]
 
 
-def insert_row(instance: Model) -> None:
-    """Write a new row; the instance gets its key. Raises IntegrityError."""
+def insert_rows(instances: Sequence[Model]) -> None:
+    """Write new rows of one model; the instances get their keys. Raises IntegrityError, for all of them."""
     connection = _connection()
-    statement, fields = _insert(type(instance))
-    values = [_prepared(field, getattr(instance, field.attname), connection) for field in fields]
+    statement, fields = _insert(type(instances[0]), len(instances))
+    values = [
+        _prepared(field, getattr(instance, field.attname), connection)
+        for instance in instances
+        for field in fields
+    ]
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        instance.pk = cursor.fetchone()[0]
-    instance._state.adding, instance._state.db = False, connection.alias
+        keys = cursor.fetchall()
+    for instance, (key,) in zip(instances, keys, strict=True):
+        instance.pk = key
+        instance._state.adding, instance._state.db = False, connection.alias
 
 
 def update_rows(model: type[Model], changes: Mapping[str, Any], **equal: Any) -> int:
@@ -64,8 +77,10 @@ def update_rows(model: type[Model], changes: Mapping[str, Any], **equal: Any) ->
 
 def _prepared(field: AnyField, value: Any, connection: BaseDatabaseWrapper) -> Any:
     # A text or number goes as it is, but for the columns that would make JSON of it.
-    if value.__class__ in PLAIN and not isinstance(field, JSONField):
+    if isinstance(value, PLAIN) and not isinstance(field, JSONField):
         return value
+    if isinstance(value, datetime) and isinstance(field, DateTimeField):
+        return connection.ops.adapt_datetimefield_value(value)
     return field.get_db_prep_save(value, connection)
 
 
@@ -101,26 +116,32 @@ def _equal(fields: Iterable[AnyField]) -> list[str]:
     return [f"{name} = %s" for name in _columns(fields)]
 
 
+def _marks(number: int) -> str:
+    return ", ".join(["%s"] * number)
+
+
 @lru_cache(maxsize=64)
 def _select(
-    model: type[Model], equal: tuple[str, ...], vendor: str
-) -> tuple[str, list[str], tuple[AnyField, ...], list[tuple[int, Col]]]:
-    fields, conditions = model._meta.concrete_fields, _fields(model, equal)
+    model: type[Model], equal: tuple[str, ...], column: str, number: int, vendor: str
+) -> tuple[str, list[str], tuple[AnyField, ...], AnyField, list[tuple[int, Col]]]:
+    fields, conditions, (among,) = (
+        model._meta.concrete_fields,
+        _fields(model, equal),
+        _fields(model, [column]),
+    )
     columns = [Col(model._meta.db_table, field) for field in fields]
-    converted = [
-        (place, column) for place, column in enumerate(columns) if _converters(column, _connection())
-    ]
-    where = " AND ".join(_equal(conditions))
+    converted = [(place, col) for place, col in enumerate(columns) if _converters(col, _connection())]
+    where = " AND ".join([*_equal(conditions), f"{_quoted(among.column)} IN ({_marks(number)})"])
     statement = f"SELECT {', '.join(_columns(fields))} FROM {_quoted(model._meta.db_table)} WHERE {where}"  # noqa: S608 - names of our own models
-    return statement, [field.attname for field in fields], conditions, converted
+    return statement, [field.attname for field in fields], conditions, among, converted
 
 
 @lru_cache(maxsize=64)
-def _insert(model: type[Model]) -> tuple[str, tuple[AnyField, ...]]:
+def _insert(model: type[Model], number: int) -> tuple[str, tuple[AnyField, ...]]:
     fields = tuple(field for field in model._meta.concrete_fields if not field.primary_key)
-    names, marks = ", ".join(_columns(fields)), ", ".join(["%s"] * len(fields))
+    names, rows = ", ".join(_columns(fields)), ", ".join([f"({_marks(len(fields))})"] * number)
     table, key = _quoted(model._meta.db_table), _quoted(model._meta.pk.column)
-    return f"INSERT INTO {table} ({names}) VALUES ({marks}) RETURNING {key}", fields  # noqa: S608
+    return f"INSERT INTO {table} ({names}) VALUES {rows} RETURNING {key}", fields  # noqa: S608
 
 
 @lru_cache(maxsize=64)

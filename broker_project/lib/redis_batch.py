@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import sha1
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import redis
 
 from broker_project.lib import keyspace as k
+from broker_project.lib.script_calls import name_of
 from broker_project.lib.stores import keyspace
 
 RUN = (Path(__file__).parent / "lua" / "batch.lua").read_text()
@@ -29,7 +29,7 @@ def batch_script(scripts: tuple[str, ...]) -> tuple[str, str]:
     """The whole text with these scripts in it, and its name in Redis."""
     functions = "".join(f"function(KEYS, ARGV)\n{text}\nend,\n" for text in scripts)
     whole = f"local scripts = {{\n{functions}}}\n{RUN}"
-    return whole, sha1(whole.encode(), usedforsecurity=False).hexdigest()
+    return whole, name_of(whole)
 
 
 class Batch:

@@ -2,18 +2,11 @@
 -- Each issue stands in a slot with spare white space behind it; JSON does not mind. Commas belong to the slots.
 -- An issue that stands there as it is to stand is not written again.
 -- KEYS: 1 open_issues, 2 slots (number → offset:length); ARGV: 1 spare bytes, then pairs: number, JSON ('' removes)
--- Returns 1, or 0 if the array must be written anew (nothing was changed then).
+-- Returns 1, or 0 if the array must be written anew: an issue did not fit and stands there as it was.
 local total = redis.call('STRLEN', KEYS[1])
 if total < 2 then return 0 end
 local spare = tonumber(ARGV[1])
-for i = 2, #ARGV, 2 do
-  local slot = redis.call('HGET', KEYS[2], ARGV[i])
-  -- The first slot has no comma before it: when it goes, the next one would begin with a comma.
-  if slot and string.match(slot, '^1:') then
-    local length = tonumber(string.match(slot, ':(%d+)$'))
-    if ARGV[i + 1] == '' or #ARGV[i + 1] + 1 > length then return 0 end
-  end
-end
+local all_fit = 1
 for i = 2, #ARGV, 2 do
   local number, text = ARGV[i], ARGV[i + 1]
   local slot = redis.call('HGET', KEYS[2], number)
@@ -21,7 +14,10 @@ for i = 2, #ARGV, 2 do
   if slot then
     local offset, length = string.match(slot, '^(%d+):(%d+)$')
     offset, length = tonumber(offset), tonumber(length)
-    if text ~= '' and #text + 1 <= length then
+    if offset == 1 and (text == '' or #text + 1 > length) then
+      -- The first slot has no comma before it: when it goes, the next one would begin with a comma.
+      all_fit, written = 0, true
+    elseif text ~= '' and #text + 1 <= length then
       local lead = offset == 1 and ' ' or ','
       local wanted = lead .. text .. string.rep(' ', length - #text - 1)
       if redis.call('GETRANGE', KEYS[1], offset, offset + length - 1) ~= wanted then
@@ -47,4 +43,4 @@ for i = 2, #ARGV, 2 do
     total = offset + length + 1
   end
 end
-return 1
+return all_fit

@@ -7,13 +7,14 @@ the sweep: the row says what may have been done.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -21,12 +22,15 @@ from broker_project.lib import keyspace as k
 from broker_project.lib.errors import Missing, OutsideError, Rejected
 from broker_project.lib.locks import RELEASE, release_lock
 from broker_project.lib.logs import get_logger
-from broker_project.lib.quick_rows import insert_row, update_rows
+from broker_project.lib.quick_rows import insert_rows, update_rows
 from broker_project.lib.redaction import redact
+from broker_project.lib.redis_batch import Batch
+from broker_project.lib.side_by_side import Once
 from broker_project.lib.stores import redis_client
 from tasks.branches import BranchPlan
 from tasks.client import GitHubClient, client_for
-from tasks.facts import Subject, relabelled, subject_of
+from tasks.directory import directory
+from tasks.facts import Subject, relabelled, subjects_of
 from tasks.index import (
     PUT,
     keys_of,
@@ -36,13 +40,14 @@ from tasks.index import (
     refresh_issues,
     review_delay,
 )
-from tasks.label_marks import queue_label_mark
+from tasks.label_marks import queue_label_marks
 from tasks.lifecycle import IN_PROGRESS, AssignmentState, NotOffered, TaskType, classify, role_for
-from tasks.models import Agent, Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
 from tasks.prompts import build_prompt
+from tasks.services.agents import agent_named
 from tasks.services.events import make_event
 from tasks.services.labels import labels_owed, pay_labels
-from tasks.state import Change, lease_expires_at, lease_seconds, record_assigned
+from tasks.state import lease_expires_at, lease_seconds, record_assigned
 
 log = get_logger(__name__)
 
@@ -56,6 +61,16 @@ class Claim:
     repository: Repository
     number: int
     task_type: TaskType = TaskType.DEVELOPMENT  # as the index knew it
+
+
+@dataclass(frozen=True)
+class Order:
+    """A claim, and for whom."""
+
+    claim: Claim
+    agent: str
+    roles: tuple[str, ...]
+    request_id: str | None
 
 
 @dataclass(frozen=True)
@@ -76,64 +91,170 @@ class AgentBusy:
     """Another request of the same agent was faster: it has a live assignment, or is getting one."""
 
 
+Outcome = Assigned | Skipped | AgentBusy
+
+
 @dataclass(frozen=True)
 class Work:
-    """Where the work goes and what the agent is told about it."""
+    """What GitHub said, for the answer."""
 
-    branch: str
-    base: str
+    labels: list[str]
     pull: PullRequest | None
     comments: list[dict[str, Any]]
-    creates_branch: bool
 
 
-def assign_claim(
-    claim: Claim, agent: Agent, roles: tuple[str, ...], request_id: str | None, now: datetime
-) -> Assigned | Skipped | AgentBusy:
+@dataclass(eq=False)
+class Making:
+    """An order on its way to an assignment. It has come to its end once there is an outcome."""
+
+    order: Order
+    subject: Subject | None = None
+    assignment: Assignment | None = None
+    work: Work | None = None
+    refusal: Skipped | AgentBusy | None = None
+    outcome: Outcome | Exception | None = None
+
+    @property
+    def begun(self) -> tuple[Assignment, Subject]:
+        assert self.assignment is not None
+        assert self.subject is not None
+        return self.assignment, self.subject
+
+    def give_back(self) -> None:
+        give_back(self.order.claim, self.order.agent, timezone.now())
+
+    def refuse(self) -> None:
+        try:
+            self.give_back()
+            self.outcome = self.refusal
+        except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
+            self.outcome = error
+
+    def fail(self, error: Exception) -> None:
+        self.outcome = error
+        if isinstance(error, OperationalError):
+            # Locked, full or away: without a row nobody else would give the issue back before its lock ends.
+            try:
+                self.give_back()
+            except (OperationalError, RedisError) as another:
+                log.warning("claim not given back", issue=self.order.claim.number, error=str(another))
+
+
+def assign_claim(order: Order) -> Outcome:
     """Turn a claim into an assignment. Raises the shared errors on an outage; everything is undone then."""
-    repository = claim.repository
-    subject = subject_of(repository, claim.number, claim.task_type)
-    verdict = (
-        classify(subject.facts, settings.BROKER.role_names, review_delay())
-        if subject
-        else NotOffered(claim.number, "gone")
-    )
-    if subject is None or isinstance(verdict, NotOffered):
-        # The index was behind the rows.
-        give_back(claim, agent.name, now)
-        return Skipped(verdict.reason if isinstance(verdict, NotOffered) else "gone")
-    assignment = Assignment(
-        agent=agent,
-        repository=repository,
-        number=claim.number,
-        pull_number=subject.pull.number
-        if subject.pull and verdict.task_type is not TaskType.DEVELOPMENT
-        else None,
+    making = Making(order)
+    begin([making])
+    if making.outcome is None:
+        prepare(making, Heads())
+    if making.outcome is None:
+        finish([making])
+    if isinstance(making.outcome, Exception):
+        raise making.outcome
+    assert making.outcome is not None
+    return making.outcome
+
+
+# The three steps. The first and the last take as many as there are; none of them raises.
+
+
+def begin(makings: Sequence[Making]) -> None:
+    """The rows that say what may be done on GitHub from now on."""
+    all_or_each(insert_claiming, makings)
+    for making in makings:
+        if making.refusal is not None:
+            making.refuse()
+
+
+def prepare(making: Making, heads: Heads) -> None:
+    """What has to be on GitHub; or all of it undone."""
+    try:
+        prepare_or_undo(making, heads)
+    except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
+        making.fail(error)
+
+
+def finish(makings: Sequence[Making]) -> None:
+    """The rows go live, Redis follows, the locks are released."""
+    all_or_each(go_live, makings)
+    if live := [making for making in makings if isinstance(making.outcome, Assigned)]:
+        all_or_each(show_assigned, live)
+
+
+def all_or_each(step: Callable[[Sequence[Making]], None], makings: Sequence[Making]) -> None:
+    """What fails for several is done again for each alone, so that whoever it fails for is alone with it.
+
+    A step changes all or nothing: what it has done is rolled back when it raises.
+    """
+    try:
+        step(makings)
+    except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
+        if len(makings) == 1:
+            makings[0].fail(error)
+            return
+        for making in makings:
+            all_or_each(step, [making])
+
+
+# Beginning
+
+
+def insert_claiming(makings: Sequence[Making]) -> None:
+    now = timezone.now()
+    find_subjects(makings)
+    for making in makings:
+        plan(making, now)
+    chosen = [making.assignment for making in makings if making.assignment is not None]
+    if not chosen:
+        return
+    try:
+        with transaction.atomic():
+            insert_rows(chosen)
+    except IntegrityError:
+        if len(makings) > 1:
+            raise
+        making = makings[0]
+        making.refusal = AgentBusy() if is_agent_busy(making) else Skipped("an agent has it")
+
+
+def find_subjects(makings: Sequence[Making]) -> None:
+    """One query for those of one kind; the rows decide, not the index."""
+    alike: dict[tuple[int, TaskType], list[Making]] = {}
+    for making in makings:
+        claim = making.order.claim
+        alike.setdefault((claim.repository.pk, claim.task_type), []).append(making)
+    for (_, task_type), group in alike.items():
+        numbers = [making.order.claim.number for making in group]
+        found = subjects_of(group[0].order.claim.repository, numbers, task_type)
+        for making in group:
+            making.subject = found.get(making.order.claim.number)
+
+
+def plan(making: Making, now: datetime) -> None:
+    """Make the row, or say why there is none."""
+    order, subject = making.order, making.subject
+    making.assignment, making.refusal = None, None
+    if subject is None:
+        making.refusal = Skipped("gone")
+        return
+    verdict = classify(subject.facts, settings.BROKER.role_names, review_delay())
+    if isinstance(verdict, NotOffered):  # the index was behind the rows
+        making.refusal = Skipped(verdict.reason)
+        return
+    pull = None if verdict.task_type is TaskType.DEVELOPMENT else subject.pull
+    making.assignment = Assignment(
+        agent=directory.known(order.agent) or agent_named(order.agent),
+        repository=order.claim.repository,
+        number=order.claim.number,
+        pull_number=pull.number if pull else None,
         task_type=verdict.task_type,
-        role=role_for(verdict.roles, roles),
+        role=role_for(verdict.roles, order.roles),
         state=AssignmentState.CLAIMING,
         attempt=attempts_so_far(subject) + 1,
         created_at=now,
         last_heartbeat_at=now,
-        request_id=request_id,
+        request_id=order.request_id,
     )
-    plan_work(assignment, subject)
-    try:
-        with transaction.atomic():
-            insert_row(assignment)
-    except IntegrityError:
-        give_back(claim, agent.name, now)
-        return AgentBusy() if is_agent_busy(agent, request_id) else Skipped("an agent has it")
-    try:
-        client = client_for(repository)
-        work = prepare_on_github(client, assignment, subject)
-    except OutsideError as error:
-        undo(assignment, error, timezone.now())
-        if concerns_this_issue_alone(error):
-            remember_refusal(assignment, subject, error)
-            return Skipped(error.message)
-        raise
-    return go_live(assignment, subject, work, timezone.now())
+    plan_work(making.assignment, subject)
 
 
 def attempts_so_far(subject: Subject) -> int:
@@ -142,8 +263,9 @@ def attempts_so_far(subject: Subject) -> int:
     return subject.issue.lost_attempts if subject.issue is not None else 0
 
 
-def is_agent_busy(agent: Agent, request_id: str | None) -> bool:
-    live = Assignment.objects.filter(agent=agent)
+def is_agent_busy(making: Making) -> bool:
+    request_id = making.order.request_id
+    live = Assignment.objects.filter(agent=making.begun[0].agent)
     if request_id is not None and live.filter(request_id=request_id).exists():
         return True
     return live.filter(state__in=[AssignmentState.CLAIMING, AssignmentState.LIVE]).exists()
@@ -160,55 +282,90 @@ def plan_work(assignment: Assignment, subject: Subject) -> None:
         assignment.branch, assignment.base_branch = subject.pull.head_ref, subject.pull.base_ref
 
 
-def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Subject) -> Work:
+# GitHub
+
+
+class Heads:
+    """Where base branches stand, asked once for all that begin together."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[GitHubClient, str], Once[str]] = {}
+
+    def of(self, client: GitHubClient, branch: str) -> str:
+        if (client, branch) not in self._found:
+            self._found[client, branch] = Once(lambda: client.head_of(branch))
+        return self._found[client, branch]()
+
+
+def prepare_or_undo(making: Making, heads: Heads) -> None:
+    assignment, subject = making.begun
+    try:
+        making.work = prepare_on_github(client_for(assignment.repository), assignment, subject, heads)
+    except OutsideError as error:
+        undo(assignment, error, timezone.now())
+        if not concerns_this_issue_alone(error):
+            making.outcome = error
+            return
+        remember_refusal(assignment, subject, error)
+        making.outcome = Skipped(error.message)
+
+
+def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Subject, heads: Heads) -> Work:
     """At most three requests: base and branch, or the comments; then both labels in one."""
     comments: list[dict[str, Any]] = []
-    is_development = assignment.task_type == TaskType.DEVELOPMENT
-    if is_development:
+    if assignment.task_type == TaskType.DEVELOPMENT:
         if not assignment.base_branch:
             assignment.base_branch = client.default_branch()
-        client.create_branch(assignment.branch, assignment.base_branch)
+        client.create_branch(assignment.branch, heads.of(client, assignment.base_branch))
     elif assignment.task_type == TaskType.REVIEW and subject.pull is not None:
         with suppress(Missing):  # they are a help, no condition
             comments = client.pull_comments(subject.pull.number)
     labels = client.add_labels(assignment.number, [IN_PROGRESS, assignment.agent.name])
     # GitHub answers with all labels; ours are on, in whatever case an older label of that name was written.
     ours = [name for name in (IN_PROGRESS, assignment.agent.name) if name not in labels]
-    assignment.answer = {"labels": [*(labels or subject.facts.labels), *ours]}
-    return Work(assignment.branch, assignment.base_branch, subject.pull, comments, is_development)
+    return Work([*(labels or subject.facts.labels), *ours], subject.pull, comments)
 
 
-def go_live(assignment: Assignment, subject: Subject, work: Work, now: datetime) -> Assigned | Skipped:
-    """The last step: the row goes live, Redis follows, the lock is released.
+# Going live
 
-    The issue's row is left as GitHub last told it: that it is in progress follows from the live assignment, and the
+
+def go_live(makings: Sequence[Making]) -> None:
+    """The issue's row is left as GitHub last told it: that it is in progress follows from the live assignment, and the
     next poll or webhook says so, too. Rewriting it here would cost two queries and fight with whoever syncs.
     """
-    labels = assignment.answer["labels"]
-    answer = make_answer(assignment, subject, work, labels, now)
-    assignment.started_at = assignment.last_heartbeat_at = now
-    assignment.answer = answer
+    now = timezone.now()
+    for making in makings:
+        assignment, subject = making.begun
+        assert making.work is not None
+        assignment.started_at = assignment.last_heartbeat_at = now
+        assignment.answer = make_answer(assignment, subject, making.work, now)
     with transaction.atomic():
-        changes = {
-            "state": AssignmentState.LIVE,
-            "started_at": now,
-            "last_heartbeat_at": now,
-            "branch": assignment.branch,
-            "base_branch": assignment.base_branch,
-            "answer": answer,
-        }
-        went_live = update_rows(Assignment, changes, id=assignment.pk, state=AssignmentState.CLAIMING)
-        if went_live:
-            if subject.fix is not None:
-                FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.ASSIGNED)
-            insert_row(assigned_event(assignment, now))
-    if not went_live:
-        # The sweep took us for dead while GitHub kept us waiting; it has undone the rest.
-        return Skipped("taken for lost while being assigned")
-    assignment.state = AssignmentState.LIVE
-    facts = replace(subject.facts, labels=tuple(labels), is_taken=True)
-    show_assigned(assignment, replace(subject, facts=facts), now)
-    return Assigned(assignment, answer)
+        live = [making for making in makings if update_live(making, now)]
+        if live:
+            insert_rows([assigned_event(making.begun[0], now) for making in live])
+    for making in makings:
+        # The sweep took it for dead while GitHub kept us waiting, and has undone the rest.
+        making.outcome = Skipped("taken for lost while being assigned")
+    for making in live:
+        assignment, _ = making.begun
+        assignment.state = AssignmentState.LIVE
+        making.outcome = Assigned(assignment, assignment.answer)
+
+
+def update_live(making: Making, now: datetime) -> bool:
+    assignment, subject = making.begun
+    changes = {
+        "state": AssignmentState.LIVE,
+        "started_at": now,
+        "last_heartbeat_at": now,
+        "branch": assignment.branch,
+        "base_branch": assignment.base_branch,
+        "answer": assignment.answer,
+    }
+    went_live = update_rows(Assignment, changes, id=assignment.pk, state=AssignmentState.CLAIMING)
+    if went_live and subject.fix is not None:
+        FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.ASSIGNED)
+    return bool(went_live)
 
 
 def assigned_event(assignment: Assignment, now: datetime) -> Event:
@@ -225,32 +382,57 @@ def assigned_event(assignment: Assignment, now: datetime) -> Event:
     )
 
 
-def show_assigned(assignment: Assignment, subject: Subject, now: datetime) -> None:
-    """One batch: state, index, caches, lock.
+def show_assigned(makings: Sequence[Making]) -> None:
+    """One batch: state, index, caches, locks.
 
-    The row is live already, so a Redis that is away just now does not take the task from the agent: its next
+    The rows are live already, so a Redis that is away just now does not take a task from its agent: its next
     heartbeat, the sweep or a rebuild writes this.
     """
-    repository, number = assignment.repository, assignment.number
-    keys = keys_of(repository)
-    change = Change(assignment, now)
-    record_assigned(change)
-    change.batch.eval(PUT, *put_arguments(keys, [(number, make_entry(subject))], now))
-    if subject.issue is not None and subject.fix is None:
-        raw = relabelled(subject.issue.raw, subject.facts.labels)
-        change.batch.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
-        queue_slots(change.batch, keys, {number: raw})
-    queue_label_mark(change.batch, repository.pk, number)
-    change.batch.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
+    now = timezone.now()
+    batch = Batch(redis_client())
+    for group in by_repository(makings):
+        queue_assigned(batch, group, now)
     try:
-        change.batch.execute()
+        batch.execute()
     except RedisError as error:
-        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
+        keys = [making.begun[0].pk for making in makings]
+        log.warning("Redis is behind", assignments=keys, error=str(error))
 
 
-def make_answer(
-    assignment: Assignment, subject: Subject, work: Work, labels: list[str], now: datetime
-) -> dict[str, Any]:
+def queue_assigned(batch: Batch, makings: Sequence[Making], now: datetime) -> None:
+    """All of one repository."""
+    repository = makings[0].order.claim.repository
+    keys = keys_of(repository)
+    entries: list[tuple[int, dict[str, Any] | None]] = []
+    raws: dict[int, dict[str, Any] | None] = {}
+    for making in makings:
+        assignment, subject = making.begun
+        labels = tuple(assignment.answer["labels"])
+        facts = replace(subject.facts, labels=labels, is_taken=True)
+        entries.append((assignment.number, make_entry(facts, counts_as_open=subject.counts_as_open)))
+        if subject.issue is not None and subject.fix is None:
+            raws[assignment.number] = relabelled(subject.issue.raw, labels)
+    numbers = [number for number, _ in entries]
+    record_assigned(batch, [making.begun[0] for making in makings], now)
+    batch.eval(PUT, *put_arguments(keys, entries, now))
+    for number, raw in raws.items():
+        batch.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
+    if raws:
+        queue_slots(batch, keys, raws)
+    queue_label_marks(batch, repository.pk, numbers)
+    # Once all the rest is there.
+    locks = [keys.key(k.ISSUE_LOCK, number=number) for number in numbers]
+    batch.eval(RELEASE, len(locks), *locks, *(making.order.agent for making in makings))
+
+
+def by_repository(makings: Iterable[Making]) -> list[list[Making]]:
+    groups: dict[int, list[Making]] = {}
+    for making in makings:
+        groups.setdefault(making.order.claim.repository.pk, []).append(making)
+    return list(groups.values())
+
+
+def make_answer(assignment: Assignment, subject: Subject, work: Work, now: datetime) -> dict[str, Any]:
     issue, pull = subject.issue, work.pull
     is_fix = subject.fix is not None
     source: Issue | PullRequest | None = pull if is_fix else issue
@@ -274,7 +456,7 @@ def make_answer(
         "issue_url": source.html_url,
         "title": source.title,
         "body": source.body,
-        "labels": labels,
+        "labels": work.labels,
         "branch_name": assignment.branch,
         "prompt": prompt,
         "required_role": assignment.role,
@@ -287,6 +469,9 @@ def make_answer(
         "lease_expires_at": lease_expires_at(now).isoformat(),
         "heartbeat_seconds": min(HEARTBEAT_EVERY_SECONDS, max(1, lease_seconds() // 3)),
     }
+
+
+# Undoing
 
 
 def concerns_this_issue_alone(error: OutsideError) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError
 
 from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
@@ -20,7 +19,7 @@ from tasks.facts import subjects
 from tasks.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
 from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, classify, why_not
 from tasks.models import Agent, Assignment, Repository
-from tasks.services.assigning import AgentBusy, Assigned, Claim, Skipped, assign_claim, give_back
+from tasks.services.assigning import AgentBusy, Assigned, Claim, Order, Skipped, assign_claim
 
 log = get_logger(__name__)
 
@@ -61,16 +60,13 @@ def check_out(
     take_claim(repository, number, agent, now)
     try:
         outcome = assign_claim(
-            Claim(repository, number, offer.task_type), agent, tuple(agent.roles), request_id, now
+            Order(Claim(repository, number, offer.task_type), agent.name, tuple(agent.roles), request_id)
         )
     except OutsideError as error:
         log.warning("checkout undone", issue=number, agent=agent.name, error=str(error))
         raise CheckoutRefused(
             "github_failed", f"GitHub did not take the assignment: {error.message}", is_final=False
         ) from error
-    except OperationalError:
-        give_back(Claim(repository, number), agent.name, now)
-        raise
     if isinstance(outcome, Skipped):
         raise CheckoutRefused("not_assignable", f"Issue {number}: {outcome.reason}.")
     if isinstance(outcome, AgentBusy):

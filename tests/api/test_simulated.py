@@ -68,9 +68,9 @@ def test_twenty_agents_and_sixty_issues(server: BrokerServer) -> None:
     )
     assert (forecast.completed, sum(fleet.numbers.values())) == (ISSUES, ISSUES)
     assert forecast.writes == writes == ISSUES * DEVELOPMENT.writes
-    assert len(calls) == ISSUES * DEVELOPMENT.requests
-    # No poller ran meanwhile.
-    assert forecast.requests - forecast.poll_requests == len(calls)
+    # No poller ran meanwhile. Tasks that are given at the same moment ask for the base branch once.
+    assert forecast.requests - forecast.poll_requests == ISSUES * DEVELOPMENT.requests
+    assert writes < len(calls) <= ISSUES * DEVELOPMENT.requests
     predicted = ISSUES / forecast.elapsed_seconds
     print(
         f"tasks a second: predicted {predicted:.2f}, measured {ISSUES / elapsed:.2f},"

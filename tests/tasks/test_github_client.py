@@ -172,10 +172,10 @@ def test_a_renamed_repository_is_followed_with_query_and_body_but_to_no_other_ho
 
 
 def test_a_branch_takes_two_requests_and_may_exist(client, sandbox):
-    client.create_branch("feature/日本語-#1", "main")
+    client.create_branch("feature/日本語-#1", client.head_of("main"))
     assert paths(sandbox) == ["GET /branches/main", "POST /git/refs"]
-    client.create_branch("feature/日本語-#1", "main")
-    client.create_branch("next", "feature/日本語-#1")
+    client.create_branch("feature/日本語-#1", client.head_of("main"))
+    client.create_branch("next", client.head_of("feature/日本語-#1"))
     branches = sandbox.state("github")["repositories"][0]["branches"]
     assert branches["next"] == branches["feature/日本語-#1"] == branches["main"]
 
@@ -193,20 +193,20 @@ def test_a_branch_takes_two_requests_and_may_exist(client, sandbox):
 )
 def test_that_a_branch_exists_is_said_in_several_ways(client, sandbox, said: dict[str, Any]):
     sandbox.fault("github", "status", method="POST", status=422, body=said)
-    client.create_branch("x", "main")
-    assert paths(sandbox) == ["GET /branches/main", "POST /git/refs"]
+    client.create_branch("x", "a" * 40)
+    assert paths(sandbox) == ["POST /git/refs"]
 
 
 def test_a_missing_base_is_named(client, sandbox):
     with pytest.raises(errors.Missing, match="no branch 'gone/away'"):
-        client.create_branch("x", "gone/away")
+        client.head_of("gone/away")
     assert paths(sandbox) == ["GET /branches/gone/away", "GET /git/ref/heads/gone/away"]
 
 
 def test_another_422_is_a_refusal_with_githubs_words(client, sandbox):
     sandbox.fault("github", "status", method="POST", status=422, body={"message": "Reference update failed"})
     with pytest.raises(errors.Rejected, match="Reference update failed"):
-        client.create_branch("x", "main")
+        client.create_branch("x", client.head_of("main"))
 
 
 def test_labels_go_on_in_one_request_and_come_off_one_by_one(client, sandbox):

@@ -24,6 +24,7 @@ from broker_project.lib.keyspace import Keyspace
 from broker_project.lib.stores import keyspace
 from tasks.index import (
     CLAIM,
+    OPEN_ISSUES,
     PUT,
     ClaimRequest,
     claim_arguments,
@@ -273,6 +274,23 @@ def test_open_issues_that_changes_while_it_is_rewritten_is_written_again(world: 
     assert rewrites == [1]
     assert world.store.ttl(array) == -1
     assert not list(world.store.scan_iter("*draft*"))
+
+
+def test_an_issue_that_does_not_fit_its_place_keeps_no_other_from_its_own(store: redis.Redis) -> None:
+    """The first place in the array cannot grow: it stays as it was until the array is written anew."""
+    array, slots = keyspace().key(k.OPEN_ISSUES), keyspace().key(k.INDEX_SLOTS)
+    store.set(array, "[]")
+
+    def write(**texts: str) -> int:
+        pairs = [word for number, text in texts.items() for word in (number.removeprefix("n"), text)]
+        return int(store.eval(OPEN_ISSUES, 2, array, slots, 10, *pairs))
+
+    assert write(n1='{"n":1}', n2='{"n":2}') == 1
+    long = json.dumps({"n": 1, "more": "x" * 50})
+    assert write(n1=long, n2='{"n":22}', n3='{"n":3}') == 0
+    assert json.loads(store.get(array) or "") == [{"n": 1}, {"n": 22}, {"n": 3}]
+    assert write(n1="", n2="") == 0
+    assert json.loads(store.get(array) or "") == [{"n": 1}, {"n": 3}]
 
 
 def test_an_entry_that_is_there_already_is_left_alone(store: redis.Redis) -> None:
