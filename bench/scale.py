@@ -16,6 +16,7 @@ class Scale:
     agents: int  # that the database knows
     offered: int  # of the open issues, on offer to the agents of the bench
     assignments: int  # a round
+    sustained: int  # assignments of a round that is long enough to say how many a second
     counted: int  # operations that are counted one by one
     heartbeat_leases: int
     heartbeat_window_seconds: float
@@ -42,9 +43,10 @@ FULL = Scale(
     connections=16,
     few_issues=100,
     many_issues=100_000,
-    agents=2_000,
+    agents=8_000,
     offered=60,
     assignments=60,
+    sustained=600,
     counted=20,
     heartbeat_leases=40,
     heartbeat_window_seconds=63.0,
@@ -73,6 +75,7 @@ QUICK = Scale(
     agents=500,
     offered=30,
     assignments=30,
+    sustained=60,
     counted=7,
     heartbeat_leases=10,
     heartbeat_window_seconds=1.0,

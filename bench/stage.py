@@ -106,11 +106,11 @@ class Stage:
 
     @cached_property
     def few(self) -> Field:
-        return self._field(self.scale.few_issues)
+        return self._field(self.scale.few_issues, self.scale.offered)
 
     @cached_property
     def many(self) -> Field:
-        return self._field(self.scale.many_issues)
+        return self._field(self.scale.many_issues, self.scale.sustained)
 
     @cached_property
     def bare(self) -> Server:
@@ -119,21 +119,21 @@ class Stage:
 
     @cached_property
     def plain(self) -> Server:
-        """The same under a uvicorn without uvloop and httptools."""
+        """The same under a uvicorn without uvloop and httptools: a bare uvicorn."""
         return self.scene.bare(self.few.stores, "plain")
 
     @cached_property
     def bare_assignment(self) -> Server:
         return self.scene.bare_assignment(self.few.stores, self.github)
 
-    def _field(self, issues: int) -> Field:
+    def _field(self, issues: int, offered: int) -> Field:
         self.say(f"filling {issues:,} open issues")
         # Agents that came one by one, long ago: what a fleet that comes at once costs is the waiting section's.
         return Field(
             self.scene,
             self.github,
             issues,
-            self.scale.offered,
+            offered,
             agents=self.scale.agents,
             minutes_apart=1,
         )
