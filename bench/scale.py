@@ -12,6 +12,7 @@ class Scale:
     round_seconds: float
     connections: int
     few_issues: int
+    some_issues: int
     many_issues: int
     agents: int  # that the database knows
     offered: int  # of the open issues, on offer to the agents of the bench
@@ -42,6 +43,7 @@ FULL = Scale(
     round_seconds=1.5,
     connections=16,
     few_issues=100,
+    some_issues=1_000,
     many_issues=100_000,
     agents=8_000,
     offered=60,
@@ -71,6 +73,7 @@ QUICK = Scale(
     round_seconds=0.3,
     connections=16,
     few_issues=100,
+    some_issues=200,
     many_issues=2_000,
     agents=500,
     offered=30,

@@ -110,7 +110,12 @@ class Stage:
 
     @cached_property
     def many(self) -> Field:
-        return self._field(self.scale.many_issues, self.scale.sustained)
+        return self._field(self.scale.many_issues, self.scale.offered)
+
+    @cached_property
+    def some(self) -> Field:
+        """Enough on offer for a long round."""
+        return self._field(self.scale.some_issues, self.scale.sustained)
 
     @cached_property
     def bare(self) -> Server:

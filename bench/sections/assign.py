@@ -38,7 +38,7 @@ NEVER_SEEN = "assignment, agent never seen"
 def run(stage: Stage) -> Result:
     result = Result("assign")
     scale = stage.scale
-    few, many = stage.few, stage.many
+    few, some, many = stage.few, stage.some, stage.many
     few_name, many_name = f"assignment, {few.issues:,} issues", f"assignment, {many.issues:,} issues"
     numbers = count(1)
     strangers = count(0)
@@ -77,10 +77,10 @@ def run(stage: Stage) -> Result:
         ),
         few_name: lambda: hand_out(few, few.agents(scale.assignments)),
         many_name: lambda: hand_out(many, many.agents(scale.assignments)),
-        SUSTAINED: lambda: hand_out(many, many.agents(scale.sustained), scale.sustained),
+        SUSTAINED: lambda: hand_out(some, some.agents(scale.sustained), scale.sustained),
         NEVER_SEEN: lambda: hand_out(few, [f"new-{next(strangers):05}" for _ in range(scale.assignments)]),
     }
-    for field in (few, many):  # warm up
+    for field in (few, some, many):  # warm up
         hand_out(field, field.agents(scale.connections), scale.connections)
     bare_round(BARE_ASSIGNMENT, stage.bare_assignment, "/assign", count=scale.assignments)
     rounds: dict[str, list[Round]] = {name: [] for name in contenders}
