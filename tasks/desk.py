@@ -134,7 +134,7 @@ class Desk:
                 side_by_side.start(partial(self._prepare, making, heads))
 
     def _prepare(self, making: Making, heads: Heads) -> None:
-        prepare(making, heads)
+        with_connections(prepare, making, heads)  # undoing needs one, and keeps none
         if making.outcome is None:
             self._prepared.append(making)
         else:

@@ -7,7 +7,7 @@ the sweep: the row says what may have been done.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -120,24 +120,12 @@ class Making:
         assert self.subject is not None
         return self.assignment, self.subject
 
-    def give_back(self) -> None:
-        give_back(self.order.claim, self.order.agent, timezone.now())
-
     def refuse(self) -> None:
         try:
-            self.give_back()
+            give_back([self], timezone.now())
             self.outcome = self.refusal
         except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
             self.outcome = error
-
-    def fail(self, error: Exception) -> None:
-        self.outcome = error
-        if isinstance(error, OperationalError):
-            # Locked, full or away: without a row nobody else would give the issue back before its lock ends.
-            try:
-                self.give_back()
-            except (OperationalError, RedisError) as another:
-                log.warning("claim not given back", issue=self.order.claim.number, error=str(another))
 
 
 def assign_claim(order: Order) -> Outcome:
@@ -170,7 +158,7 @@ def prepare(making: Making, heads: Heads) -> None:
     try:
         prepare_or_undo(making, heads)
     except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
-        making.fail(error)
+        fail([making], error)
 
 
 def finish(makings: Sequence[Making]) -> None:
@@ -183,16 +171,30 @@ def finish(makings: Sequence[Making]) -> None:
 def all_or_each(step: Callable[[Sequence[Making]], None], makings: Sequence[Making]) -> None:
     """What fails for several is done again for each alone, so that whoever it fails for is alone with it.
 
-    A step changes all or nothing: what it has done is rolled back when it raises.
+    A step changes all or nothing: what it has done is rolled back when it raises. A database that is locked, full or
+    away concerns all of them, and each alone would wait for it again.
     """
     try:
         step(makings)
+    except OperationalError as error:
+        fail(makings, error)
     except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
         if len(makings) == 1:
-            makings[0].fail(error)
+            fail(makings, error)
             return
         for making in makings:
             all_or_each(step, [making])
+
+
+def fail(makings: Sequence[Making], error: Exception) -> None:
+    for making in makings:
+        making.outcome = error
+    if isinstance(error, OperationalError):
+        # Without a row nobody else would give the issues back before their locks end.
+        try:
+            give_back(makings, timezone.now())
+        except (OperationalError, RedisError) as another:
+            log.warning("claims not given back", number=len(makings), error=str(another))
 
 
 # Beginning
@@ -515,11 +517,19 @@ def undo(assignment: Assignment, error: OutsideError, now: datetime) -> None:
             pay_labels(client_for(assignment.repository), assignment)
         except OutsideError as failure:
             log.warning("labels not taken back yet", issue=assignment.number, error=str(failure))
-    give_back(Claim(assignment.repository, assignment.number), assignment.agent.name, now)
+    release_claims(assignment.repository, {assignment.number: assignment.agent.name}, now)
 
 
-def give_back(claim: Claim, agent: str, now: datetime) -> None:
-    """Release the lock if it is still ours and put the issue where its rows say it belongs."""
-    keys = keys_of(claim.repository)
-    release_lock(redis_client(), keys.key(k.ISSUE_LOCK, number=claim.number), agent)
-    refresh_issues(claim.repository, [claim.number], now)
+def give_back(makings: Sequence[Making], now: datetime) -> None:
+    """Release the locks that are still ours and put the issues where their rows say they belong."""
+    for group in by_repository(makings):
+        release_claims(
+            group[0].order.claim.repository, {m.order.claim.number: m.order.agent for m in group}, now
+        )
+
+
+def release_claims(repository: Repository, agents: Mapping[int, str], now: datetime) -> None:
+    keys = keys_of(repository)
+    for number, agent in agents.items():
+        release_lock(redis_client(), keys.key(k.ISSUE_LOCK, number=number), agent)
+    refresh_issues(repository, list(agents), now)

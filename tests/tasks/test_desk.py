@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import LazySettings
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -265,6 +266,31 @@ def test_one_that_the_database_refuses_to_let_live(world: World) -> None:
     check_given(world, orders[2], third)
     # As after a crash: the row says what may have been done, and the sweep undoes it.
     assert Assignment.objects.get(number=orders[1].claim.number).state == "claiming"
+
+
+@pytest.mark.parametrize("word", ["INSERT INTO", "UPDATE"])
+def test_a_database_that_is_away_is_asked_once_for_all(world: World, word: str) -> None:
+    """Each alone would wait for its time-out again, one after the other."""
+    orders = claims(world, 4)
+    asked: list[str] = []
+
+    def away(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith(f'{word} "tasks_assignment"'):
+            asked.append(sql)
+            raise OperationalError("the database is locked")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(away):
+        outcomes = take_steps(orders)
+    assert [type(outcome) for outcome in outcomes] == [OperationalError] * 4
+    assert len(asked) == 1
+    assert [world.store.exists(world.key(k.ISSUE_LOCK, number=order.claim.number)) for order in orders] == [
+        0
+    ] * 4
+    if word == "INSERT INTO":
+        check_back_on_offer(world, orders[0])
+    else:  # as after a crash, the sweep undoes what may be on GitHub
+        assert list(Assignment.objects.values_list("state", flat=True)) == ["claiming"] * 4
 
 
 def test_what_redis_does_not_take_for_one_keeps_nothing_from_the_others(world: World) -> None:
