@@ -22,7 +22,7 @@ import redis
 from bench.bare import Bare
 from bench.github import BASE, BODY
 from bench.serve import reply
-from tasks.github_connection import Direct
+from tasks.github.connection import Direct
 
 THREADS = 16  # as the product has
 KEYS = 15

@@ -1,4 +1,4 @@
-"""A GitHub of the least effort: answers what :mod:`tasks.client` asks, at once, and keeps next to nothing.
+"""A GitHub of the least effort: answers what :mod:`tasks.github.client` asks, at once, and keeps next to nothing.
 
 The sandbox behaves far more like GitHub, and would be what a bench measures. ``PUT /-/issues`` says which issues
 a listing shows; ``GET /-/calls`` how many requests there were.

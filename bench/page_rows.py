@@ -14,12 +14,12 @@ from django.db import connection, transaction
 from django.db.models import AutoField, DateTimeField, DecimalField, JSONField, Model
 
 from broker_project.models import PollerRun
-from broker_project.pollers import poller_table
+from broker_project.ops.clock.pollers import poller_table
 from feeds import models as feeds
 from fixtures import models as fixtures
 from fixtures.lifecycle import jst_text
 from tasks import models as tasks
-from tasks.index import rebuild
+from tasks.offers.index import rebuild
 
 Values = dict[str, Any]
 OURS = ("tasks", "feeds", "fixtures", "broker")

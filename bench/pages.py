@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.pop(name, None)
     if given.database:
         os.environ["DATABASE_URL"] = given.database
-    from broker_project.lib.embedded_redis import EmbeddedRedis
+    from broker_project.lib.redis.embedded_server import EmbeddedRedis
 
     server = EmbeddedRedis(folder)
     server.ensure()

@@ -25,8 +25,8 @@ import redis
 
 from bench.figures import Round
 from bench.turns import TurnCounter
-from broker_project.lib.embedded_redis import EmbeddedRedis
 from broker_project.lib.processes import die_with_parent, kill_group, start_bound_process, wait_until_gone
+from broker_project.lib.redis.embedded_server import EmbeddedRedis
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("BROKER_", "DJANGO_", "GITHUB_", "GEMINI_", "MASTODON_", "API_FOOTBALL_", "FEED_", "FIXTURE_", "GCS_")
@@ -312,7 +312,7 @@ class Scene:
 
     def product(self, stores: Stores, **settings: str) -> Server:
         """The web part, started as the supervisor starts it."""
-        return self.server("product", "broker_project.supervisor.web", env={**stores.env, **settings})
+        return self.server("product", "broker_project.ops.supervisor.web", env={**stores.env, **settings})
 
     def counted(self, stores: Stores) -> tuple[Server, TurnCounter]:
         """The product with its statements and its round trips counted."""

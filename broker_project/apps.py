@@ -13,12 +13,12 @@ class BrokerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from broker_project import checks  # noqa: F401 - registers the system checks
-        from broker_project.groups import make_groups
+        from broker_project.ops import checks  # noqa: F401 - registers the system checks
+        from broker_project.people.groups import make_groups
 
-        post_migrate.connect(make_groups, dispatch_uid="broker_project.groups")
+        post_migrate.connect(make_groups, dispatch_uid="broker_project.people.groups")
 
 
 class BrokerAdminConfig(AdminConfig):
-    default_site = "broker_project.admin_site.BrokerAdminSite"
+    default_site = "broker_project.console.site.BrokerAdminSite"
     default = False

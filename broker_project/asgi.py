@@ -17,12 +17,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 _django = get_asgi_application()
 
 # After Django is set up: these import models.
-from broker_project.body_cap import call_capped  # noqa: E402
-from broker_project.embedded import start_embedded_redis_for_this_process  # noqa: E402
 from broker_project.lib.in_use import mark_in_use  # noqa: E402
-from tasks.hot import HotPath, reply  # noqa: E402
-from tasks.requests import stopping_answer  # noqa: E402
-from tasks.waiting import Hub  # noqa: E402
+from broker_project.lib.redis.embedded import start_embedded_redis_for_this_process  # noqa: E402
+from broker_project.ops.body_limit import call_capped  # noqa: E402
+from tasks.agents_api.entry import HotPath, reply  # noqa: E402
+from tasks.agents_api.long_poll import Hub  # noqa: E402
+from tasks.agents_api.task_request import stopping_answer  # noqa: E402
 
 
 class Application:

@@ -52,7 +52,7 @@ class StatusEvent(models.Model):
 
 
 class Poller(models.Model):
-    """A poller as an operator sees it. The table of pollers itself is code: :mod:`broker_project.pollers`."""
+    """A poller as an operator sees it. The table of pollers itself is code: :mod:`broker_project.ops.clock.pollers`."""
 
     name = models.CharField(_("name"), max_length=30, primary_key=True)
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)

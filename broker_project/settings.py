@@ -1,4 +1,4 @@
-"""Django's settings, all derived from :mod:`broker_project.config`."""
+"""Django's settings, all derived from :mod:`broker_project.lib.config.loader`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import timedelta
 import django_stubs_ext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project import config as config_module
-from broker_project.lib.cache_keys import location
-from broker_project.lib.embedded_redis import embedded_url
-from broker_project.lib.environment import ConfigError
-from broker_project.lib.keyspace import SESSION, Keyspace
+from broker_project.lib.config import loader as config_module
+from broker_project.lib.config.environment import ConfigError
 from broker_project.lib.logs import logging_settings, redact_uncaught
 from broker_project.lib.redaction import configure_redaction
+from broker_project.lib.redis.cache_keys import location
+from broker_project.lib.redis.embedded_server import embedded_url
+from broker_project.lib.redis.keys import SESSION, Keyspace
 
 try:
     BROKER = config_module.load()
@@ -55,8 +55,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "broker_project.middleware.ContentSecurityPolicy",
-    "broker_project.middleware.ProblemsAreJson",
+    "broker_project.console.middleware.ContentSecurityPolicy",
+    "broker_project.console.middleware.ProblemsAreJson",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -71,7 +71,7 @@ if BROKER.access.second_factor != "off":
     _after = MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1
     MIDDLEWARE[_after:_after] = [
         "django_otp.middleware.OTPMiddleware",
-        "broker_project.second_factor.middleware.SecondFactorMiddleware",
+        "broker_project.people.second_factor.middleware.SecondFactorMiddleware",
     ]
 
 ROOT_URLCONF = "broker_project.urls"
@@ -86,7 +86,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "broker_project.context.broker",
+                "broker_project.console.context.broker",
             ]
         },
     }
@@ -107,10 +107,10 @@ def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
         # A list: django-redis takes a comma in a text for the end of an address.
         "LOCATION": [location(REDIS_URL, alias)],
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
-        "KEY_FUNCTION": "broker_project.lib.cache_keys.make_key",
-        "REVERSE_KEY_FUNCTION": "broker_project.lib.cache_keys.reverse_key",
+        "KEY_FUNCTION": "broker_project.lib.redis.cache_keys.make_key",
+        "REVERSE_KEY_FUNCTION": "broker_project.lib.redis.cache_keys.reverse_key",
         "OPTIONS": {
-            "SERIALIZER": "broker_project.lib.signed_pickle.SignedPickle",
+            "SERIALIZER": "broker_project.lib.redis.signed_pickle.SignedPickle",
             "CONNECTION_POOL_KWARGS": {**_POOL, **pool},
         },
     }
@@ -121,8 +121,8 @@ CACHES = {
     "sessions": _cache("session", "sessions"),
     "keys": _cache("cache", "keys", decode_responses=True),
 }
-DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis_connections.CacheConnections"
-SESSION_ENGINE = "broker_project.sessions"
+DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis.connections.CacheConnections"
+SESSION_ENGINE = "broker_project.people.sessions"
 SESSION_CACHE_ALIAS = "sessions"
 SESSION_COOKIE_AGE = BROKER_KEYSPACE.ttl_seconds(SESSION)
 
@@ -131,7 +131,7 @@ Q_CLUSTER = {
     "name": BROKER.redis_names.namespace,
     "label": "Pollers",
     "orm": "default",
-    "broker_class": "broker_project.task_queue.ClockQueue",
+    "broker_class": "broker_project.ops.clock.queue.ClockQueue",
     "workers": 3,
     "recycle": 200,
     "timeout": 900,
@@ -150,7 +150,7 @@ LANGUAGE_CODE = "ja"
 LANGUAGES = [("ja", _("Japanese")), ("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_I18N = True
-FORMAT_MODULE_PATH = "broker_project.formats"
+FORMAT_MODULE_PATH = "broker_project.console.formats"
 TIME_ZONE = "Asia/Tokyo"
 USE_TZ = True
 
@@ -175,12 +175,12 @@ LOGIN_REDIRECT_URL = "/status/"
 AXES_FAILURE_LIMIT = BROKER.access.login_failures
 AXES_COOLOFF_TIME = timedelta(minutes=BROKER.access.login_lock_minutes)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_CLIENT_IP_CALLABLE = "broker_project.log_in.client_address"
-AXES_LOCKOUT_CALLABLE = "broker_project.log_in.locked_out"
+AXES_CLIENT_IP_CALLABLE = "broker_project.people.log_in.client_address"
+AXES_LOCKOUT_CALLABLE = "broker_project.people.log_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True
-AXES_ENABLE_ADMIN = False  # our own page: see people_admin.py
+AXES_ENABLE_ADMIN = False  # our own page: see people/admin.py
 AXES_VERBOSE = False
 OTP_TOTP_ISSUER = "Broker"
 
@@ -198,7 +198,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BROKER.is_public
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DEFAULT_EXCEPTION_REPORTER = "broker_project.debug_page.RedactedReport"
+DEFAULT_EXCEPTION_REPORTER = "broker_project.console.debug_page.RedactedReport"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 
 LOGGING_CONFIG = "logging.config.dictConfig"

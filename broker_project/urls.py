@@ -5,9 +5,10 @@ from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from broker_project import health, views
-from tasks.api import api
-from tasks.webhook import github_webhook
+from broker_project.console import views
+from broker_project.ops import health
+from tasks.agents_api.api import api
+from tasks.github.webhook import github_webhook
 
 urlpatterns = [
     path("", views.front_door, name="front-door"),
@@ -21,7 +22,7 @@ urlpatterns = [
     path("webhooks/github", github_webhook, name="github-webhook"),
     path("favicon.ico", RedirectView.as_view(url=static("broker/icon.svg"), permanent=True)),
     path("i18n/", include("django.conf.urls.i18n")),
-    path("account/", include("broker_project.second_factor.urls")),
-    path("status/", include("broker_project.status.urls")),
+    path("account/", include("broker_project.people.second_factor.urls")),
+    path("status/", include("broker_project.console.status.urls")),
     path("admin/", admin.site.urls),
 ]

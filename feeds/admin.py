@@ -20,7 +20,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from broker_project.admin_base import (
+from broker_project.console.admin_base import (
     ACTION_SECONDS,
     ActionReport,
     EvidenceAdmin,
@@ -30,14 +30,16 @@ from broker_project.admin_base import (
     confirmed_action,
     in_time,
 )
-from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
+from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
-from feeds import selectors, services, standing
-from feeds.ingest import fetch_feed, pause_feed, resume_feed
+from feeds import explanation as standing
+from feeds import selectors
 from feeds.lifecycle import FAILURES, WAITING, WORDS, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
-from feeds.processing import (
+from feeds.services import items as services
+from feeds.services.ingest import fetch_feed, pause_feed, resume_feed
+from feeds.services.processing import (
     DEFAULT_LIMITS,
     StepResult,
     Tools,

@@ -13,7 +13,7 @@ from broker_project.lib.redaction import redact
 from broker_project.models import StatusEvent
 from feeds.fields import LongNameIndex, TimestampField
 from feeds.lifecycle import WORDS, ItemState, Reason, Status
-from feeds.texts import (
+from feeds.writing.texts import (
     DEFAULT_CRITERIA,
     DEFAULT_POST_TEMPLATE,
     DEFAULT_SCREENING_PROMPT,
@@ -60,7 +60,7 @@ class Feed(models.Model):
 
 
 class Item(models.Model):
-    """Exactly the nine columns of the seed. Only :mod:`feeds.services` changes a row."""
+    """Exactly the nine columns of the seed. Only :mod:`feeds.services.items` changes a row."""
 
     id = models.AutoField(primary_key=True)
     url = models.TextField(_("address"))

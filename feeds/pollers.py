@@ -11,12 +11,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib.http import Fetcher
-from broker_project.pollers import Counts, PollOptions
-from feeds import selectors, services
-from feeds.documents import remove_leftovers
-from feeds.ingest import fetch_feed, sync_feeds
+from broker_project.ops.clock.pollers import Counts, PollOptions
+from feeds import selectors
 from feeds.lifecycle import Happening
-from feeds.processing import StepResult, Tools, make_tools, screen_item, summarise_item
+from feeds.reading.documents import remove_leftovers
+from feeds.services import items as services
+from feeds.services.ingest import fetch_feed, sync_feeds
+from feeds.services.processing import StepResult, Tools, make_tools, screen_item, summarise_item
 
 FEED_COUNTS = ("fetched", "unchanged", "failed", "added", "known", "skipped")
 ITEM_COUNTS = ("screened", "posted", "drafted", "yes", "no", "wait", "failed", "crashed", "lost")

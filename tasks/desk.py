@@ -17,7 +17,7 @@ from django.db import connection
 from broker_project.lib.logs import get_logger
 from broker_project.lib.side_by_side import SideBySide
 from tasks.connections import with_connections
-from tasks.services.assigning import Heads, Making, Order, Outcome, begin, finish, prepare
+from tasks.services.assignment import Heads, Making, Order, Outcome, begin, finish, prepare
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from prometheus_client.core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
 
-from broker_project.lib.dynamic_config import read_rate_limit
+from broker_project.lib.config.dynamic import read_rate_limit
 from broker_project.lib.logs import get_logger
 from tasks import selectors
 

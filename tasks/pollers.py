@@ -6,16 +6,15 @@ from collections import Counter
 
 from django.utils import timezone
 
-from broker_project.housekeeping import remove_old_history
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
-from broker_project.pollers import Counts, PollOptions
-from broker_project.schedules import sync_schedules
+from broker_project.ops.clock.pollers import Counts, PollOptions
+from broker_project.ops.clock.schedules import sync_schedules
+from broker_project.ops.housekeeping import remove_old_history
 from tasks.models import Repository
 from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_deliveries
-from tasks.services.repositories import repositories_to_poll
-from tasks.services.sweeping import (
+from tasks.services.recovery import (
     expire_fix_tasks,
     sweep_claims,
     sweep_index,
@@ -24,6 +23,7 @@ from tasks.services.sweeping import (
     sweep_shown,
     sweep_zombies_shown,
 )
+from tasks.services.repositories import repositories_to_poll
 from tasks.services.sync import sync_repository
 
 log = get_logger(__name__)

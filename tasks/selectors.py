@@ -11,9 +11,6 @@ from django.conf import settings
 from django.db.models import Count, F, QuerySet, prefetch_related_objects
 
 from broker_project.lib.short_cache import remembered
-from tasks import issue_states
-from tasks.facts import subjects
-from tasks.index import review_delay
 from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
 from tasks.models import (
     Agent,
@@ -26,6 +23,9 @@ from tasks.models import (
     PullRequest,
     Repository,
 )
+from tasks.offers import issue_selectors as issue_states
+from tasks.offers.candidates import subjects
+from tasks.offers.index import review_delay
 
 HISTORY = 100
 

@@ -10,9 +10,9 @@ import pytest
 import redis
 from django.conf import settings
 
-from broker_project.lib import dynamic_config
+from broker_project.lib.config import dynamic as dynamic_config
 from broker_project.lib.rate_limits import limits
-from broker_project.lib.stores import redis_client
+from broker_project.lib.redis.client import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.databases import is_postgres
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.redis.embedded_server import free_port
 from tests.support.databases import SERVER
 from tests.support.postgres_server import NoPostgres, start_postgres
 from tests.support.redis_server import start_redis

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.config import BASE_DIR
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.config.loader import BASE_DIR
+from broker_project.lib.redis.embedded_server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bootstrap")]
 

@@ -11,9 +11,9 @@ from django.conf import settings
 from django.test import Client, RequestFactory, override_settings
 from django.utils import timezone
 
-from broker_project.health import is_loopback, may_read_metrics
 from broker_project.models import Poller, PollerRun
-from broker_project.pollers import poller_table
+from broker_project.ops.clock.pollers import poller_table
+from broker_project.ops.health import is_loopback, may_read_metrics
 from tests.environment import REDIS
 
 

@@ -13,12 +13,12 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from django_q.models import Schedule
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.locks import acquire_lock
-from broker_project.lib.stores import keyspace
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.locks import acquire_lock
 from broker_project.models import Poller, PollerRun
-from broker_project.pollers import PollOptions, poller_table, run_poller, run_scheduled
-from broker_project.schedules import next_run_at, recall_schedules, sync_schedules
+from broker_project.ops.clock.pollers import PollOptions, poller_table, run_poller, run_scheduled
+from broker_project.ops.clock.schedules import next_run_at, recall_schedules, sync_schedules
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -129,7 +129,9 @@ def test_schedules_follow_the_table(store: redis.Redis) -> None:
     assert set(Schedule.objects.values_list("name", flat=True)) == set(poller_table())
     before = {s.name: s.next_run for s in Schedule.objects.all()}
     Schedule.objects.filter(name="feeds").update(minutes=99)
-    Schedule.objects.create(name="gone", func="broker_project.pollers.run_scheduled", args="('gone',)")
+    Schedule.objects.create(
+        name="gone", func="broker_project.ops.clock.pollers.run_scheduled", args="('gone',)"
+    )
     lines = sync_schedules()
     assert "feeds: updated, every 15 min" in lines
     assert "zombies: unchanged, every 5 min" in lines

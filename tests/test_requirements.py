@@ -16,8 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from broker_project.config import BASE_DIR
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.config.loader import BASE_DIR
+from broker_project.lib.redis.embedded_server import free_port
 
 FILES = ("requirements.txt", "requirements-dev.txt")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+) \\$", re.MULTILINE)

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from broker_project import config as config_module
-from broker_project.config import Config, load, sandbox_url_file
-from broker_project.lib import access_config, outside_config
-from broker_project.lib.access_config import LOOPBACK
-from broker_project.lib.environment import ConfigError
-from broker_project.lib.outside_config import Source
-from tasks.waiting import WORKERS
+from broker_project.lib.config import access as access_config
+from broker_project.lib.config import loader as config_module
+from broker_project.lib.config import outside as outside_config
+from broker_project.lib.config.access import LOOPBACK
+from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.config.loader import Config, load, sandbox_url_file
+from broker_project.lib.config.outside import Source
+from tasks.agents_api.long_poll import WORKERS
 
 SECRET = "s" * 40
 # Settings that take any text: there is no bad value.

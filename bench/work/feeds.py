@@ -13,11 +13,12 @@ from django.utils import timezone
 
 from bench.lines import Command
 from bench.work.raw import columns_of, insert_statement, open_database
-from feeds import selectors, services
-from feeds.ingest import add_items
+from feeds import selectors
 from feeds.lifecycle import WAITING, Status
 from feeds.models import Feed, Item, ItemDetail, new_item
-from feeds.parsing import Entry
+from feeds.reading.parsing import Entry
+from feeds.services import items as services
+from feeds.services.ingest import add_items
 
 BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
 # Of a thousand rows: most are done, as in any installation that has run for a while.

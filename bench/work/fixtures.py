@@ -11,10 +11,10 @@ from django.conf import settings
 from django.core.cache import caches
 
 from bench.lines import Command
-from broker_project.pollers import PollOptions
+from broker_project.ops.clock.pollers import PollOptions
 from fixtures.models import FixtureSettings, Report
-from fixtures.reporting import Outside
-from fixtures.services import run_fixtures
+from fixtures.services.actions import run_fixtures
+from fixtures.services.reporting import Outside
 
 
 def run_matches(count: int) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from django.utils import timezone
 from bench.github import issue_json
 from bench.lines import Command
 from bench.work.raw import columns_of, insert_statement, open_database
-from tasks.github_rows import read_issue
-from tasks.index import rebuild, refresh_issues
+from tasks.github.rows import read_issue
 from tasks.models import Agent, Assignment, Issue, Repository
+from tasks.offers.index import rebuild, refresh_issues
 from tasks.services.agents import create_agent
 from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository

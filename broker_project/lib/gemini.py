@@ -19,6 +19,7 @@ import httpx
 import pydantic
 import pydantic_core
 
+from broker_project.lib.config.outside import GeminiConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
     OutsideError,
@@ -30,7 +31,6 @@ from broker_project.lib.errors import (
     error_for_status,
 )
 from broker_project.lib.logs import get_logger
-from broker_project.lib.outside_config import GeminiConfig, Source
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS, call_limit, limited_client, time_limit

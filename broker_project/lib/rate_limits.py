@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from broker_project.lib.access_config import AccessConfig, Network, Rate
+from broker_project.lib.config.access import AccessConfig, Network, Rate
 from broker_project.lib.logs import get_logger
 
 if TYPE_CHECKING:

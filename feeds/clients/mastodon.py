@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import requests
 
+from broker_project.lib.config.outside import MastodonConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
     Missing,
@@ -26,7 +27,6 @@ from broker_project.lib.errors import (
     Unreachable,
     error_for_status,
 )
-from broker_project.lib.outside_config import MastodonConfig, Source
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS, call_limit

@@ -18,8 +18,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, ListPage, confirmed_action
-from broker_project.admin_lists import DateRangeFilter, Tab
+from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.console.lists import DateRangeFilter, Tab
 from tasks import selectors
 from tasks.admin.shown import issue_link, local_time
 from tasks.lifecycle import AGENT_ID, agent_id_problem

@@ -12,14 +12,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action, in_time
-from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
+from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, in_time
+from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from tasks import selectors
 from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short, who
 from tasks.lifecycle import AssignmentState
 from tasks.models import STATE_CHOICES, Assignment
-from tasks.services import operating
-from tasks.state import lease_expires_at
+from tasks.offers.projector import lease_expires_at
+from tasks.services import admin_actions as operating
 
 
 @admin.register(Assignment)

@@ -11,13 +11,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import EvidenceAdmin, TimelineAdmin
-from broker_project.admin_lists import DateRangeFilter, Tab, choice_tabs
+from broker_project.console.admin_base import EvidenceAdmin, TimelineAdmin
+from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.hidden_text import made_visible
 from tasks import selectors
 from tasks.admin.shown import issue_link, label_chips, outside_link
 from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
-from tasks.words import EVENT_KINDS
+from tasks.reasons import EVENT_KINDS
 
 
 @admin.register(PullRequest)

@@ -18,17 +18,19 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, EvidenceAdmin, confirmed_action, record_action
-from broker_project.admin_lists import DateRangeFilter, Tab
+from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, record_action
+from broker_project.console.lists import DateRangeFilter, Tab
 from broker_project.lib.hidden_text import hidden_count
-from tasks import issue_states, selectors
+from tasks import selectors
+from tasks.admin.differences import difference
 from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short, who
-from tasks.differences import difference
-from tasks.gates import EDITED
 from tasks.lifecycle import LIVE_STATES, PARKED
 from tasks.models import Issue
-from tasks.services import approvals, operating
-from tasks.words import advice_for, reason_in_words
+from tasks.offers import issue_selectors as issue_states
+from tasks.offers.policy import EDITED
+from tasks.reasons import advice_for, reason_in_words
+from tasks.services import admin_actions as operating
+from tasks.services import approvals
 
 CHANGE_PAGE = "admin:tasks_issue_change"
 

@@ -14,8 +14,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from broker_project.admin_base import ListPage
-from broker_project.admin_lists import DateRangeFilter, Tab
+from broker_project.console.admin_base import ListPage
+from broker_project.console.lists import DateRangeFilter, Tab
 from tasks import selectors
 from tasks.models import PromptTemplate
 from tasks.prompt_texts import DEFAULTS

@@ -14,10 +14,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.admin_base import ActionReport, ListPage, confirmed_action
-from broker_project.admin_lists import Tab
-from broker_project.lib.environment import ConfigError
-from broker_project.lib.keyspace_config import check_namespace
+from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.console.lists import Tab
+from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.redis.key_config import check_namespace
 from tasks import selectors
 from tasks.models import Repository
 from tasks.repositories import forget_repositories

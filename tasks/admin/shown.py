@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from broker_project.admin_base import ActionReport, in_time
+from broker_project.console.admin_base import ActionReport, in_time
 from broker_project.lib.hidden_text import made_visible
 from tasks.models import Issue, Repository
 
@@ -56,7 +56,7 @@ def issue_link(repository_id: int, number: int) -> SafeString:
 def each_number(
     pairs: Iterable[tuple[Repository, int]], done: Any, service: Callable[..., str], request: HttpRequest
 ) -> ActionReport:
-    """A service of :mod:`tasks.services.operating` for each issue."""
+    """A service of :mod:`tasks.services.admin_actions` for each issue."""
     report = ActionReport(done)
     for repository, number in in_time(pairs, report):
         refusal = service(repository, number, who=who(request), now=timezone.now())

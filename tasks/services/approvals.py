@@ -12,9 +12,9 @@ from django.utils.translation import gettext_noop
 from redis.exceptions import RedisError
 
 from broker_project.lib.logs import get_logger
-from tasks.gates import EDITED, is_approved_by_labels
-from tasks.index import refresh_issues
 from tasks.models import EditedIssue, Event, Issue, Repository
+from tasks.offers.index import refresh_issues
+from tasks.offers.policy import EDITED, is_approved_by_labels
 from tasks.services.events import make_event
 
 log = get_logger(__name__)

@@ -10,20 +10,20 @@ from typing import Any
 
 from django.conf import settings
 
-from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
-from broker_project.lib.flags import parse_flag
 from broker_project.lib.logs import get_logger
-from broker_project.lib.stores import keyspace, redis_client
-from tasks.facts import subjects
-from tasks.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.lib.redis.flags import parse_flag
 from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, classify, why_not
 from tasks.models import Agent, Assignment, Repository
-from tasks.services.assigning import AgentBusy, Assigned, Claim, Order, Skipped, assign_claim
+from tasks.offers.candidates import subjects
+from tasks.offers.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
+from tasks.services.assignment import AgentBusy, Assigned, Claim, Order, Skipped, assign_claim
 
 log = get_logger(__name__)
 
-CLAIM_ONE = (Path(__file__).parents[1] / "lua" / "claim_one.lua").read_text()
+CLAIM_ONE = (Path(__file__).parents[1] / "offers" / "lua" / "claim_one.lua").read_text()
 
 
 class CheckoutRefused(Exception):

@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from redis.exceptions import RedisError
 
-from broker_project.lib import keyspace as k
 from broker_project.lib.errors import Missing
 from broker_project.lib.logs import get_logger
-from broker_project.lib.stores import redis_client
-from tasks.client import client_for
-from tasks.facts import fix_labels
-from tasks.index import keys_of, refresh_issues
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import redis_client
+from tasks.github.client import client_for
 from tasks.lifecycle import TaskType
 from tasks.models import Event, FixTask, Issue, PullRequest, Repository
+from tasks.offers.candidates import fix_labels
+from tasks.offers.index import keys_of, refresh_issues
 from tasks.services.events import make_event
 from tasks.services.sync import apply_pull
 

@@ -10,12 +10,12 @@ from statistics import quantiles
 import psutil
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.stores import keyspace, redis_client
-from broker_project.redis_tools.cleanup import cleanup_keys
-from broker_project.redis_tools.scanning import raw_client
-from tasks.index import keys_of
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.ops.redis_console.cleanup import cleanup_keys
+from broker_project.ops.redis_console.scanning import raw_client
 from tasks.models import Assignment, WebhookDelivery
+from tasks.offers.index import keys_of
 from tasks.services.repositories import repositories_to_poll
 
 MEMORY_SAMPLES = 1440  # a day of minutes

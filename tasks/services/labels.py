@@ -9,15 +9,15 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.locks import acquire_lock, new_owner, release_lock
 from broker_project.lib.logs import get_logger
-from broker_project.lib.stores import keyspace, redis_client
-from tasks.client import GitHubClient
-from tasks.facts import relabelled
-from tasks.label_marks import mark_labels_changed
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.lib.redis.locks import acquire_lock, new_owner, release_lock
+from tasks.github.client import GitHubClient
+from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, NEEDS_REVIEW, priority_of
 from tasks.models import Assignment, Issue, PullRequest, Repository
+from tasks.offers.candidates import relabelled
 
 log = get_logger(__name__)
 

@@ -11,14 +11,13 @@ from django.db.models import F
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
-from broker_project.lib.locks import RELEASE
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact, redact_value
-from broker_project.lib.stores import redis_client
-from tasks.client import client_for
-from tasks.index import keys_of, refresh_issues
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import redis_client
+from broker_project.lib.redis.locks import RELEASE
+from tasks.github.client import client_for
 from tasks.lifecycle import (
     ENDINGS_THAT_COUNT,
     IN_PROGRESS,
@@ -30,10 +29,11 @@ from tasks.lifecycle import (
     is_to_be_parked,
 )
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.offers.index import keys_of, refresh_issues
+from tasks.offers.projector import Change, record_ended
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
 from tasks.services.reviews import remember_review
-from tasks.state import Change, record_ended
 
 log = get_logger(__name__)
 
@@ -337,7 +337,7 @@ def live_assignment_of(agent_name: str) -> Assignment | None:
 
 def lost_before(now: datetime | None = None) -> datetime:
     """Leases whose last heartbeat is older than this are lost."""
-    from tasks.state import lease_expires_at
+    from tasks.offers.projector import lease_expires_at
 
     moment = now or timezone.now()
     return moment - (lease_expires_at(moment) - moment)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from tasks.branches import BranchPlan
-from tasks.client import NO_BRANCH, GitHubClient
-from tasks.facts import branch_of
+from tasks.github.branches import BranchPlan
+from tasks.github.client import NO_BRANCH, GitHubClient
 from tasks.models import Issue, Repository
+from tasks.offers.candidates import branch_of
 
 MAX_BASES = 10  # branches asked for in one run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import transaction
 
+from broker_project.lib.config.outside import Source
 from broker_project.lib.errors import SwitchedOff
-from broker_project.lib.outside_config import Source
 from tasks.models import Repository
 
 MAX_NAMESPACE = 63

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
-from tasks.client import client_for
+from tasks.github.client import client_for
 from tasks.models import Assignment, Issue, PullRequest
 
 log = get_logger(__name__)

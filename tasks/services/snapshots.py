@@ -18,17 +18,17 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from tasks.branches import BranchRefused, has_deliverables, plan_branch
-from tasks.gates import FOREIGN_AUTHOR, is_author_refused
-from tasks.github_answers import Json
-from tasks.github_rows import read_issue, read_pull, read_pull_as_issue, set_labels
-from tasks.label_marks import labels_changed_since
+from tasks.github.answers import Json
+from tasks.github.branches import BranchRefused, has_deliverables, plan_branch
+from tasks.github.label_marks import labels_changed_since
+from tasks.github.rows import read_issue, read_pull, read_pull_as_issue, set_labels
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus, status_word
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.offers.policy import FOREIGN_AUTHOR, is_author_refused
+from tasks.offers.projector import show_cancelled, show_statuses
 from tasks.services.approvals import note_edits
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels
-from tasks.state import show_cancelled, show_statuses
 
 GITHUB = "github"
 OWN_CHANGE_SECONDS = 60  # how long webhooks of our own change may be on their way

@@ -16,15 +16,15 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from broker_project.lib.dynamic_config import RateLimit, read_rate_limit
+from broker_project.lib.config.dynamic import RateLimit, read_rate_limit
 from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
-from tasks.client import GitHubClient, client_for
-from tasks.github_answers import Json
-from tasks.index import rebuild_if_needed, refresh_issues
+from tasks.github.answers import Json
+from tasks.github.client import GitHubClient, client_for
 from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.offers.index import rebuild_if_needed, refresh_issues
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
 from tasks.services.refusals import retry_refused

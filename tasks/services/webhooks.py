@@ -12,12 +12,12 @@ from django.db import IntegrityError, transaction
 
 from broker_project.lib.errors import OutsideError, SwitchedOff
 from broker_project.lib.logs import get_logger
-from tasks.client import client_for
-from tasks.github_answers import Json, as_object
-from tasks.github_rows import read_number, read_pull
-from tasks.index import refresh_issues
+from tasks.github.answers import Json, as_object
+from tasks.github.client import client_for
+from tasks.github.rows import read_number, read_pull
 from tasks.lifecycle import NEEDS_REVIEW, our_word
 from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
+from tasks.offers.index import refresh_issues
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import LabelChange, Seen, apply_issues, apply_pulls, close_vanished

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.webhook import MAX_BODY_BYTES
+from tasks.github.webhook import MAX_BODY_BYTES
 from tests.support.server import WEBHOOK_SECRET, BrokerServer
 
 MEGABYTE = 2**20

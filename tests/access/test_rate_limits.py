@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from broker_project.lib.access_config import LOOPBACK, AccessConfig, Rate
+from broker_project.lib.config.access import LOOPBACK, AccessConfig, Rate
 from broker_project.lib.rate_limits import AddressBook, Buckets, Limits, TooManyRequests
 
 PROXIES = (*LOOPBACK, ipaddress.ip_network("10.0.0.0/8"))

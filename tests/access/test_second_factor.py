@@ -14,7 +14,7 @@ from django_otp.oath import TOTP
 from django_otp.plugins.otp_static.models import StaticDevice, StaticToken
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
-from broker_project.second_factor import devices
+from broker_project.people.second_factor import devices
 from tests.access.test_log_in import ELSEWHERE
 from tests.support.server import BrokerWorld
 
@@ -28,7 +28,7 @@ def switch(settings: Any, mode: str) -> None:
     after = settings.MIDDLEWARE.index("django.contrib.auth.middleware.AuthenticationMiddleware") + 1
     ours = [
         "django_otp.middleware.OTPMiddleware",
-        "broker_project.second_factor.middleware.SecondFactorMiddleware",
+        "broker_project.people.second_factor.middleware.SecondFactorMiddleware",
     ]
     settings.MIDDLEWARE = [*settings.MIDDLEWARE[:after], *ours, *settings.MIDDLEWARE[after:]]
 

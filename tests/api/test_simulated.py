@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tasks.simulation import DEVELOPMENT, Scenario, simulate
+from bench.simulation import DEVELOPMENT, Scenario, simulate
 from tests.scale.fleet import Fleet
 from tests.support.server import BrokerServer, BrokerWorld
 

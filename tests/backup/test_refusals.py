@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 
-from broker_project.backups.archive import BadArchive, Heading, is_name, read_heading, unpack, write_archive
+from broker_project.ops.backups.archive import (
+    BadArchive,
+    Heading,
+    is_name,
+    read_heading,
+    unpack,
+    write_archive,
+)
 from tests.support.broker_process import run_manage
 from tests.support.server import BrokerServer, BrokerWorld
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker_project.lib import keyspace as k
+from broker_project.lib.redis import keys as k
 from tests.support.broker_process import run_manage
 from tests.support.postgres_server import NoPostgres, postgres_server
 from tests.support.server import BrokerServer, BrokerWorld
@@ -49,7 +49,7 @@ def ask(server: BrokerServer, token: str, agent: str) -> dict[str, Any]:
 
 def run_pollers(server: BrokerServer, *names: str) -> None:
     """Each once, in this order, in one process: starting one takes longer than a run."""
-    code = "from broker_project.pollers import run_poller as run\n"
+    code = "from broker_project.ops.clock.pollers import run_poller as run\n"
     code += f"print(*[run(name).outcome for name in {names!r}])"
     said = server.manage("shell", "--no-imports", "-c", code)
     assert said.split() == ["done"] * len(names), said

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from tests.support.broker_process import wait_for
 from tests.support.server import BrokerServer
 

@@ -27,7 +27,7 @@ from tests.support.broker_process import BrokerProcess, wait_for
 
 AGENTS = 5
 SECRET = "webhook-secret-of-this-test"
-WEB = "broker_project.supervisor.web"
+WEB = "broker_project.ops.supervisor.web"
 WORK = {"title": "new work", "body": "## 成果物\n- x", "labels": ["P0", "BACKENDCODER"]}
 
 

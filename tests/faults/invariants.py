@@ -21,9 +21,9 @@ from typing import Any
 
 import redis
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.keyspace import Keyspace, RedisNames
-from fixtures.csv_table import parse_table
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.keys import Keyspace, RedisNames
+from fixtures.csv.table import parse_table
 from sandbox.launcher import SandboxHandle
 from tests.faults.records import Records, moment
 

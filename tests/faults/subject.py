@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import die_with_parent
 
 CLOCK_VARIABLE = "FAULTS_CLOCK"  # a file with seconds, added to every look at the clock

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_project.lib import keyspace as k
+from broker_project.lib.redis import keys as k
 from tests.faults.invariants import eternal_locks, late_pollers
 from tests.faults.records import Records
 from tests.faults.report import Recorder

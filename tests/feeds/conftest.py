@@ -11,8 +11,8 @@ from broker_project.lib.gemini import Gemini
 from broker_project.lib.retry import RetryPolicy
 from feeds.lifecycle import Status
 from feeds.models import Feed, Item, ItemDetail
-from feeds.processing import Tools, make_tools
-from feeds.summaries import GeminiSummariser
+from feeds.services.processing import Tools, make_tools
+from feeds.writing.summaries import GeminiSummariser
 from sandbox.launcher import SandboxHandle
 
 QUICK = RetryPolicy(max_attempts=2, base_seconds=0.01, cap_seconds=0.05)

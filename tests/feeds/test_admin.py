@@ -9,10 +9,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from broker_project.admin_base import CONFIRM_FIELD
-from feeds import services
+from broker_project.console.admin_base import CONFIRM_FIELD
 from feeds.lifecycle import WAITING, WORDS, Happening, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
+from feeds.services import items as services
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, page_url, posts_for
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from feeds import selectors, services
+from feeds import selectors
 from feeds.lifecycle import WAITING, Status
 from feeds.metrics import metric_families
 from feeds.models import Feed, Post
+from feeds.services import items as services
 from tests.feeds.conftest import MakeItem
 
 pytestmark = pytest.mark.django_db

@@ -8,12 +8,20 @@ from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib.http import Fetcher
-from broker_project.pollers import PollOptions
-from feeds.ingest import BACKOFF, FETCH_INTERVAL, add_items, fetch_feed, pause_feed, resume_feed, sync_feeds
+from broker_project.ops.clock.pollers import PollOptions
 from feeds.models import Feed, Item, ItemDetail
-from feeds.parsing import Entry
 from feeds.pollers import poll_feeds
+from feeds.reading.parsing import Entry
 from feeds.selectors import due_feeds
+from feeds.services.ingest import (
+    BACKOFF,
+    FETCH_INTERVAL,
+    add_items,
+    fetch_feed,
+    pause_feed,
+    resume_feed,
+    sync_feeds,
+)
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db

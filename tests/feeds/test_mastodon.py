@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from broker_project.lib.config.outside import Source
 from broker_project.lib.errors import (
     BadAnswer,
     OutsideError,
@@ -22,7 +23,6 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
-from broker_project.lib.outside_config import Source
 from feeds.clients.mastodon import MastodonAccount, links_of
 from sandbox.launcher import SandboxHandle
 from tests.support.raw_server import raw_server

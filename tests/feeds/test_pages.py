@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from feeds.charsets import is_binary
-from feeds.pages import read_page
-from feeds.pdf_reader import UnreadablePdf, read_pdf
+from feeds.reading.charsets import is_binary
+from feeds.reading.pages import read_page
+from feeds.reading.pdf_reader import UnreadablePdf, read_pdf
 from sandbox.pdf import damaged_pdf, encrypted_pdf, make_pdf
 
 DATA = Path(__file__).parent.parent / "data" / "feeds"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from feeds.charsets import decode, known_codec
-from feeds.parsing import NotAFeed, parse_feed, plain, usable_url
+from feeds.reading.charsets import decode, known_codec
+from feeds.reading.parsing import NotAFeed, parse_feed, plain, usable_url
 
 DATA = Path(__file__).parent.parent / "data" / "feeds"
 

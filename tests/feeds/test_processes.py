@@ -105,7 +105,7 @@ def test_two_processes_add_a_feed_once(sandbox: SandboxHandle, world: PollWorld)
     """Without the poller's lock: the database alone keeps addresses apart."""
     sandbox.load("feed", {"items": [], "bulk": 2000})
     code = (
-        "from broker_project.pollers import PollOptions; from feeds.pollers import poll_feeds;"
+        "from broker_project.ops.clock.pollers import PollOptions; from feeds.pollers import poll_feeds;"
         "print(poll_feeds(PollOptions())['added'])"
     )
     workers = [world.start_waiting("shell", "--no-imports", "-c", f'"{code}"') for _ in range(2)]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from broker_project.lib.outside_config import Source
-from broker_project.pollers import PollOptions
+from broker_project.lib.config.outside import Source
+from broker_project.ops.clock.pollers import PollOptions
 from feeds.clients.mastodon import MastodonAccount
-from feeds.documents import ReadDocument
 from feeds.lifecycle import Happening, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.pollers import ItemRun, poll_feeds, poll_items
-from feeds.processing import OFFLINE_MARK, Tools, screen_item, summarise_item
-from feeds.summaries import OfflineSummariser, divided
+from feeds.reading.documents import ReadDocument
+from feeds.services.processing import OFFLINE_MARK, Tools, screen_item, summarise_item
+from feeds.writing.summaries import OfflineSummariser, divided
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, add_page, page_url, posts_for
 

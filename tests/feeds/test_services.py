@@ -7,11 +7,11 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from feeds import services
 from feeds.lifecycle import OPEN, WAITING, Happening, Status
 from feeds.models import Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.selectors import pending_candidates, screening_candidates
-from feeds.services import LeaseLost
+from feeds.services import items as services
+from feeds.services.items import LeaseLost
 from tests.feeds.conftest import MakeItem
 
 pytestmark = pytest.mark.django_db

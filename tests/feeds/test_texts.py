@@ -7,10 +7,10 @@ from django.core.exceptions import ValidationError
 from django.utils import translation
 
 from broker_project.lib.errors import BadAnswer
-from feeds.extractive import extract, is_japanese, sentences
-from feeds.posting import compose, countable_length, shortened, without_mentions
-from feeds.summaries import checked_summary
-from feeds.texts import (
+from feeds.writing.extractive import extract, is_japanese, sentences
+from feeds.writing.posting import compose, countable_length, shortened, without_mentions
+from feeds.writing.summaries import checked_summary
+from feeds.writing.texts import (
     DEFAULT_POST_TEMPLATE,
     DEFAULT_SCREENING_PROMPT,
     DEFAULT_SUMMARY_PROMPT,

@@ -11,13 +11,13 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
+from broker_project.lib.config.outside import FootballConfig, GeminiConfig, Source, StorageConfig
 from broker_project.lib.gemini import Gemini
-from broker_project.lib.outside_config import FootballConfig, GeminiConfig, Source, StorageConfig
 from broker_project.lib.retry import RetryPolicy
-from broker_project.pollers import PollOptions
+from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
 from fixtures.clients.storage import BucketStorage, FolderStorage, Storage
-from fixtures.reporting import Outside
+from fixtures.services.reporting import Outside
 from sandbox.launcher import SandboxHandle
 
 # 20:00 in Japan on a Wednesday: the sandbox has a match every hour.

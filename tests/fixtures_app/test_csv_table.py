@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.csv_table import (
+from fixtures.csv.table import (
     HEADER,
     TableRefused,
     TableRow,

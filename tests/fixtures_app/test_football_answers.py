@@ -18,8 +18,8 @@ from fixtures.clients.football_answers import (
     read_table,
     season_by_rule,
 )
+from fixtures.guide.pitch import Side, draw_pitch, places
 from fixtures.lifecycle import Schedule
-from fixtures.pitch import Side, draw_pitch, places
 
 DATA = Path(__file__).parent.parent / "data" / "football"
 DAY = dt.date(2026, 3, 11)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from broker_project.lib.config.outside import FootballConfig, Source
 from broker_project.lib.errors import (
     BadAnswer,
     OutsideError,
@@ -20,7 +21,6 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
-from broker_project.lib.outside_config import FootballConfig, Source
 from broker_project.lib.retry import RetryPolicy
 from fixtures.clients.football import FootballClient, known_quota
 from fixtures.clients.football_answers import MatchFacts

@@ -20,14 +20,14 @@ from django_redis import get_redis_connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.pollers import PollOptions
+from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
 from fixtures.clients.football_answers import read_match, read_past_matches
 from fixtures.lifecycle import JST
 from fixtures.models import FixtureStatus, Match, Report
-from fixtures.reporting import Outside
-from fixtures.runs import run_fixtures
-from fixtures.services import generate_now
+from fixtures.services.actions import generate_now
+from fixtures.services.reporting import Outside
+from fixtures.services.runs import run_fixtures
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import QUICK, SharedClock, football_config
 

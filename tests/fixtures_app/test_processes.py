@@ -16,7 +16,7 @@ import pytest
 import redis
 from django.conf import settings
 
-from fixtures.csv_table import parse_table
+from fixtures.csv.table import parse_table
 from sandbox.launcher import SandboxHandle
 from tests.support.databases import database_url, make_database, rows
 
@@ -28,9 +28,9 @@ import datetime as dt, json, sys
 import django
 django.setup()
 from django.utils import timezone
-from broker_project.pollers import PollOptions
-from fixtures.reporting import Outside
-from fixtures.runs import run_fixtures
+from broker_project.ops.clock.pollers import PollOptions
+from fixtures.services.reporting import Outside
+from fixtures.services.runs import run_fixtures
 print("ready", flush=True)
 order = json.loads(sys.stdin.readline())
 clock = lambda: timezone.now() + dt.timedelta(minutes=order["minutes"])

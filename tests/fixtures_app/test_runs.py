@@ -13,16 +13,16 @@ import redis
 from django.core.cache import caches
 from django.core.management import call_command
 
+from broker_project.lib.config.outside import FootballConfig, Source
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
-from broker_project.lib.outside_config import FootballConfig, Source
-from broker_project.pollers import PollOptions
+from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
-from fixtures.csv_sync import TableUnreadable, csv_needs_sync
-from fixtures.csv_table import parse_table
+from fixtures.csv.sync import TableUnreadable, csv_needs_sync
+from fixtures.csv.table import parse_table
 from fixtures.lifecycle import JST
 from fixtures.models import CsvState, Event, FixtureSettings, FixtureStatus, Match, MatchLease, Report
-from fixtures.reporting import Outside
-from fixtures.runs import run_fixtures
+from fixtures.services.reporting import Outside
+from fixtures.services.runs import run_fixtures
 from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import QUICK, START, SharedClock, football_config

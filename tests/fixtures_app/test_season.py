@@ -9,19 +9,19 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_project.lib.config.outside import Source, StorageConfig
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.gemini import Gemini
-from broker_project.lib.outside_config import Source, StorageConfig
 from broker_project.lib.retry import RetryPolicy
-from broker_project.pollers import PollOptions
+from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
 from fixtures.clients.storage import BucketStorage
-from fixtures.csv_sync import TableUnreadable
-from fixtures.csv_table import parse_table
+from fixtures.csv.sync import TableUnreadable
+from fixtures.csv.table import parse_table
 from fixtures.lifecycle import JST
 from fixtures.models import Event, FixtureStatus, Match
-from fixtures.reporting import Outside
-from fixtures.runs import run_fixtures
+from fixtures.services.reporting import Outside
+from fixtures.services.runs import run_fixtures
 from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import NO_GEMINI, QUICK, SharedClock, football_config

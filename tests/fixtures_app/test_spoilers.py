@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.spoilers import spoiler_in
+from fixtures.guide.spoilers import spoiler_in
 
 GIVES_AWAY = [
     "Arsenalは2-1で試合を終えた。",

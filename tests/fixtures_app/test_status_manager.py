@@ -10,9 +10,9 @@ from django.utils.timezone import now
 from fixtures.lifecycle import JST, Rules
 from fixtures.models import Event, FixtureStatus
 from fixtures.scheduler import MatchScheduler, kickoff_of
-from fixtures.services import FixtureStatusManager as FromServices
+from fixtures.services.actions import FixtureStatusManager as FromServices
+from fixtures.services.transitions import detect_match
 from fixtures.status_manager import FixtureStatusManager
-from fixtures.transitions import detect_match
 
 pytestmark = pytest.mark.django_db
 KICKOFF = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_project.lib.config.outside import Source, StorageConfig
 from broker_project.lib.errors import (
     BadAnswer,
     Missing,
@@ -18,7 +19,6 @@ from broker_project.lib.errors import (
     Unauthorised,
     Unreachable,
 )
-from broker_project.lib.outside_config import Source, StorageConfig
 from fixtures.clients.storage import (
     NO_OBJECT,
     BucketStorage,

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_project.lib.hidden_text import is_invisible
-from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
+from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
 from tasks.lifecycle import closed_issues
 
 LINE = "- **作業ブランチ (Feature Branch):** "

@@ -9,8 +9,8 @@ import io
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker_project.admin_export import cell
-from fixtures.csv_table import (
+from broker_project.console.export import cell
+from fixtures.csv.table import (
     TableRefused,
     TableRow,
     defuse,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.hidden_text import hidden_count
-from feeds.pages import read_page
-from feeds.parsing import MAX_TITLE_LENGTH, MAX_URL_LENGTH, NotAFeed, parse_feed, plain
+from feeds.reading.pages import read_page
+from feeds.reading.parsing import MAX_TITLE_LENGTH, MAX_URL_LENGTH, NotAFeed, parse_feed, plain
 
 RSS = '<?xml version="1.0"{}?><rss version="2.0"><channel><title>t</title>{}</channel></rss>'
 ITEM = "<item><title>{}</title><link>{}</link><pubDate>{}</pubDate></item>"
@@ -109,7 +109,7 @@ COSTLY = {
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
-from feeds.parsing import NotAFeed, parse_feed
+from feeds.reading.parsing import NotAFeed, parse_feed
 HEAD = b'<rss version="2.0"><channel>'
 for text in {inputs}:
     try:

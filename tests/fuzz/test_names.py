@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from broker_project.lib.keyspace import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, RedisNames
+from broker_project.lib.redis.keys import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, RedisNames
 from tasks.lifecycle import AGENT_ID, PRIORITY, RESERVED, agent_id_problem
 
 ROLES = frozenset({"BACKENDCODER", "レビュー担当"})

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tasks.api import api
+from tasks.agents_api.api import api
 from tests.support.server import BrokerServer, BrokerWorld
 
 CHECKS = [

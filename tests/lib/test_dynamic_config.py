@@ -18,8 +18,8 @@ import pytest
 import redis
 from django.conf import settings
 
-from broker_project.lib import dynamic_config
-from broker_project.lib.dynamic_config import (
+from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib.config.dynamic import (
     CLAUDE_TIMEOUT,
     LONG_POLL_SECONDS,
     POLL_INTERVAL_SECONDS,
@@ -158,7 +158,7 @@ READER = """
 import logging.config, sys, time
 from django.conf import settings
 logging.config.dictConfig(settings.LOGGING)
-from broker_project.lib.dynamic_config import CLAUDE_TIMEOUT, value_of
+from broker_project.lib.config.dynamic import CLAUDE_TIMEOUT, value_of
 print(value_of(CLAUDE_TIMEOUT), flush=True)
 if sys.argv[1] == "stop":
     from redis import Redis

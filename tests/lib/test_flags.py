@@ -5,10 +5,10 @@ import json
 import pytest
 import redis
 
-from broker_project.lib import dynamic_config
-from broker_project.lib import keyspace as k
-from broker_project.lib.flags import Flag, clear_flag, is_flag_on, parse_flag, read_flag, set_flag
-from broker_project.lib.stores import keyspace
+from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.flags import Flag, clear_flag, is_flag_on, parse_flag, read_flag, set_flag
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from django.conf import settings
 from pydantic import BaseModel, Field
 
 from broker_project.lib import gemini as module
+from broker_project.lib.config.outside import Source
 from broker_project.lib.errors import (
     BadAnswer,
     Missing,
@@ -21,7 +22,6 @@ from broker_project.lib.errors import (
     Unreachable,
 )
 from broker_project.lib.gemini import Gemini
-from broker_project.lib.outside_config import Source
 from broker_project.lib.retry import RetryPolicy
 from broker_project.lib.transport import time_limit
 from sandbox.launcher import SandboxHandle

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.in_use import is_in_use
 from tests.support.broker_process import wait_for
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.keyspace import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, Life, RedisNames
-from broker_project.lib.keyspace_config import sample_keys
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.key_config import sample_keys
+from broker_project.lib.redis.keys import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, Life, RedisNames
 
 POPPO = Keyspace(RedisNames())
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.environment import ConfigError
-from broker_project.lib.keyspace import Keyspace
-from broker_project.lib.keyspace_config import load_redis_names
+from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.key_config import load_redis_names
+from broker_project.lib.redis.keys import Keyspace
 
 SEED_FILE: dict[str, Any] = {
     "redis": {

@@ -12,8 +12,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.locks import (
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.locks import (
     LockHeld,
     acquire_lock,
     awaited_lock,
@@ -22,7 +23,6 @@ from broker_project.lib.locks import (
     release_lock,
     renew_lock,
 )
-from broker_project.lib.stores import keyspace
 from tests.environment import REDIS
 from tests.support.lossy_proxy import lossy_proxy
 
@@ -157,7 +157,7 @@ def test_the_holder_learns_that_redis_went_away_for_too_long(store: redis.Redis,
 
 HOLDER = """
 import sys, time, redis
-from broker_project.lib.locks import held_lock
+from broker_project.lib.redis.locks import held_lock
 client = redis.Redis(port=int(sys.argv[1]), decode_responses=True)
 with held_lock(client, sys.argv[2], "doomed", 1.0):
     print("held", flush=True)

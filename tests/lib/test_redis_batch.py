@@ -7,7 +7,7 @@ import threading
 import pytest
 import redis
 
-from broker_project.lib.redis_batch import Batch
+from broker_project.lib.redis.batch import Batch
 
 TAKE = "local found = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return found"
 JOIN = "return KEYS[1] .. ':' .. table.concat(ARGV, ',')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_project.lib.redis_urls import SentinelAddress, is_sentinel, parse_sentinel, passwords_of
+from broker_project.lib.redis.urls import SentinelAddress, is_sentinel, parse_sentinel, passwords_of
 
 ONE = (("s1", 26379),)
 

@@ -12,8 +12,8 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from broker_project.lib.script_calls import ScriptCalls
-from broker_project.lib.stores import async_redis_client
+from broker_project.lib.redis.client import async_redis_client
+from broker_project.lib.redis.script_calls import ScriptCalls
 
 ECHO = "return {KEYS[1], ARGV[1]}"
 COUNT = "return redis.call('INCRBY', KEYS[1], ARGV[1])"

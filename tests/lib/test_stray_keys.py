@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.lib.keyspace import REGISTRY
+from broker_project.lib.redis.keys import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker_project", "tasks", "feeds", "fixtures")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from broker_project.lib.locks import LockHeld
-from broker_project.redis_tools.backup import restore_backup, write_backup
-from broker_project.redis_tools.backup_file import BadBackup, read_heading, read_keys
-from broker_project.redis_tools.scanning import raw_client
+from broker_project.lib.redis.locks import LockHeld
+from broker_project.ops.redis_console.backup import restore_backup, write_backup
+from broker_project.ops.redis_console.backup_file import BadBackup, read_heading, read_keys
+from broker_project.ops.redis_console.scanning import raw_client
 
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db
@@ -175,7 +175,7 @@ def test_keys_of_others_are_never_written(store: redis.Redis, tmp_path: Path) ->
 
 
 def test_a_value_that_the_server_refuses_is_named(store: redis.Redis, tmp_path: Path) -> None:
-    from broker_project.redis_tools.backup_file import Heading, StoredKey, new_backup
+    from broker_project.ops.redis_console.backup_file import Heading, StoredKey, new_backup
 
     with new_backup(tmp_path / "b") as writer:
         writer.heading(Heading(["poppo"], "", ""))

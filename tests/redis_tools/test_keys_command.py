@@ -12,7 +12,7 @@ import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from broker_project.lib.keyspace import REGISTRY
+from broker_project.lib.redis.keys import REGISTRY
 
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db

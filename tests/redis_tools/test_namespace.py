@@ -24,13 +24,13 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 from broker_project.lib import dynamic_config, keyspace as k
-from broker_project.lib.flags import clear_flag, set_flag
-from broker_project.lib.keyspace_config import sample_keys
-from broker_project.lib.locks import held_lock, new_owner
-from broker_project.lib.stores import keyspace, redis_client
-from broker_project.pollers import run_poller
-from broker_project.redis_tools.backup import write_backup
-from broker_project.redis_tools.scanning import raw_client
+from broker_project.lib.redis.flags import clear_flag, set_flag
+from broker_project.lib.redis.key_config import sample_keys
+from broker_project.lib.redis.locks import held_lock, new_owner
+from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.ops.clock.pollers import run_poller
+from broker_project.ops.redis_console.backup import write_backup
+from broker_project.ops.redis_console.scanning import raw_client
 import pathlib, sys
 
 settings.ALLOWED_HOSTS = ["testserver"]

@@ -11,9 +11,9 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django_q.models import Schedule
 
-from broker_project.lib import dynamic_config
-from broker_project.lib.dynamic_config import POLL_INTERVAL_SECONDS, value_of
-from broker_project.schedules import sync_schedules
+from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib.config.dynamic import POLL_INTERVAL_SECONDS, value_of
+from broker_project.ops.clock.schedules import sync_schedules
 
 pytestmark = pytest.mark.django_db
 PAGES = ["/admin/redis/", "/admin/redis/keys/", "/admin/redis/check/", "/admin/redis/key/?name=poppo:issue:1"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.redis.embedded_server import free_port
 from tests.support.databases import database_url, make_database
 
 CODE = """

@@ -9,10 +9,10 @@ import pytest
 import redis
 from django.test import override_settings
 
-from broker_project.lib.keyspace import Keyspace, RedisNames
-from broker_project.redis_tools.check import Problem, check_keys
-from broker_project.redis_tools.cleanup import cleanup_keys
-from broker_project.redis_tools.scanning import (
+from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.ops.redis_console.check import Problem, check_keys
+from broker_project.ops.redis_console.cleanup import cleanup_keys
+from broker_project.ops.redis_console.scanning import (
     BadPattern,
     Place,
     Walk,
@@ -23,8 +23,8 @@ from broker_project.redis_tools.scanning import (
     printable,
     raw_client,
 )
-from broker_project.redis_tools.usage import measure_usage
-from broker_project.redis_tools.values import view_key
+from broker_project.ops.redis_console.usage import measure_usage
+from broker_project.ops.redis_console.values import view_key
 
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db

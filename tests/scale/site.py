@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import die_with_parent
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.broker_process import wait_for
@@ -110,7 +110,7 @@ class Site:
         code = (
             "from django_q.tasks import async_task\n"
             f"for name in {list(names) * times!r}:\n"
-            "    async_task('broker_project.pollers.run_scheduled', name, 'test')\n"
+            "    async_task('broker_project.ops.clock.pollers.run_scheduled', name, 'test')\n"
         )
         self.first.manage("shell", "--no-imports", "-c", code)
 

@@ -27,7 +27,7 @@ import psycopg
 import pytest
 import redis
 
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from sandbox.launcher import start_sandbox
 from tests.secrets.echoing_proxy import MODES, PASS, EchoingProxy, echoing_proxy
 from tests.secrets.planted import Planted, leaks, plant, plant_private_key

@@ -24,12 +24,12 @@ from django_q.models import OrmQ
 from django_q.signing import PickleSerializer
 from django_q.tasks import async_task
 
-from broker_project.cluster import CANARY, FIRST_ROUND
-from broker_project.config import BASE_DIR
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import die_with_parent
-from broker_project.lib.stores import redis_client
-from broker_project.schedules import ENTRY_POINT
-from broker_project.task_queue import ClockQueue, Refused, check_row
+from broker_project.lib.redis.client import redis_client
+from broker_project.ops.clock.cluster import CANARY, FIRST_ROUND
+from broker_project.ops.clock.queue import ClockQueue, Refused, check_row
+from broker_project.ops.clock.schedules import ENTRY_POINT
 from tests.secrets.traps import Loaded
 from tests.support.broker_process import wait_for
 from tests.support.server import BrokerServer, BrokerWorld
@@ -73,7 +73,7 @@ def test_our_own_rows_are_taken(good: dict[str, Any]) -> None:
     ("bad", "reason"),
     [
         (task("os.system", "true"), "os.system is not a function of the clock"),
-        (task("broker_project.pollers.run_poller", "items"), "is not a function of the clock"),
+        (task("broker_project.ops.clock.pollers.run_poller", "items"), "is not a function of the clock"),
         (task(ENTRY_POINT + " "), "is not a function of the clock"),
         (task(os.system, "true"), "its pickle asks for posix.system"),
         (task(ENTRY_POINT, Loaded("args")), "its pickle asks for tests.secrets.traps.spring"),

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import redis
 
-from broker_project.lib import keyspace as k
+from broker_project.lib.redis import keys as k
 from tests.faults.invariants import broken, broken_at_any_time
 from tests.faults.records import moment
 from tests.soak.agents import Agent

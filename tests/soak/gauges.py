@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import psutil
 import redis
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.keyspace import Keyspace, KeySpec
-from broker_project.lib.keyspace_spec import Life
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.key_spec import Life
+from broker_project.lib.redis.keys import Keyspace, KeySpec
 
 MEBIBYTE = 1024 * 1024
 WARM_SECONDS = 30.0  # after its start a process still loads what it needs

@@ -13,8 +13,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
-from broker_project.status import buckets, throughput
-from broker_project.status.charts import Bars
+from broker_project.console.status import buckets, throughput
+from broker_project.console.status.charts import Bars
 from feeds.models import Item, ItemEvent
 from fixtures.lifecycle import jst_text
 from fixtures.models import Event as MatchEvent

@@ -20,8 +20,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone, translation
 
-from broker_project import admin_lists
-from broker_project.admin_base import ActionReport, in_time
+from broker_project.console import lists as admin_lists
+from broker_project.console.admin_base import ActionReport, in_time
 from feeds.models import Feed, Item, ItemDetail, ItemEvent
 from fixtures.models import Event as MatchEvent
 from fixtures.models import FixtureStatus

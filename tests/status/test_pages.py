@@ -16,14 +16,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 from django_q.models import OrmQ, Schedule
 
-from broker_project.groups import make_groups
-from broker_project.lib import keyspace as k
-from broker_project.lib.dynamic_config import record_rate_limit
-from broker_project.lib.flags import set_flag
+from broker_project.console.status.charts import Bars
+from broker_project.lib.config.dynamic import record_rate_limit
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.flags import set_flag
 from broker_project.models import Poller, PollerRun
-from broker_project.pollers import poller_table
-from broker_project.schedules import sync_schedules
-from broker_project.status.charts import Bars
+from broker_project.ops.clock.pollers import poller_table
+from broker_project.ops.clock.schedules import sync_schedules
+from broker_project.people.groups import make_groups
 from feeds.models import Item, ItemEvent
 from fixtures.models import FixtureStatus
 from tasks.models import Agent, Assignment, Event, Issue, Repository
@@ -342,7 +342,7 @@ def test_run_now_queues_a_run_unless_it_must_stand_still() -> None:
     act(client, "pause", "feeds")
     assert act(client, "run_now", "issues", "feeds") == ["1 poller about to run, 1 left alone (paused)"]
     [queued] = OrmQ.objects.all()
-    assert queued.func() == "broker_project.pollers.run_scheduled"
+    assert queued.func() == "broker_project.ops.clock.pollers.run_scheduled"
     assert queued.task["args"] == ("issues",)
     assert queued.task["kwargs"] == {"by": "p-operator"}
     set_flag(k.FLAG_MAINTENANCE, "")

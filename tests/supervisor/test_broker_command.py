@@ -80,8 +80,8 @@ def test_no_secret_is_on_a_command_line(broker: BrokerProcess) -> None:
 def test_a_command_in_another_terminal_finds_redis_and_sandbox(broker: BrokerProcess) -> None:
     sandbox = broker.part("-m sandbox").cmdline()
     code = (
-        "from django.conf import settings; from broker_project.lib.stores import redis_client;"
-        "from broker_project.embedded import ensure_redis\n"
+        "from django.conf import settings; from broker_project.lib.redis.client import redis_client;"
+        "from broker_project.lib.redis.embedded import ensure_redis\n"
         "with ensure_redis(): print(redis_client().info()['process_id'], settings.BROKER.sandbox_url)"
     )
     redis = broker.part("-server 127.0.0.1:").pid
@@ -108,10 +108,10 @@ def test_a_killed_web_process_is_replaced_and_nobody_is_refused_meanwhile(broker
 
 def test_a_killed_redis_is_started_again_with_its_data(broker: BrokerProcess) -> None:
     set_key = (
-        "from broker_project.lib.stores import redis_client; import time;"
+        "from broker_project.lib.redis.client import redis_client; import time;"
         "redis_client().set('kept', 'yes'); time.sleep(1.2)"
     )
-    get_key = "from broker_project.lib.stores import redis_client; print(redis_client().get('kept'))"
+    get_key = "from broker_project.lib.redis.client import redis_client; print(redis_client().get('kept'))"
     run_manage("shell", "-v", "0", "-c", set_key, env=broker.env)
     broker.part("-server 127.0.0.1:").kill()
     broker.wait_for_text("Redis had ended and was started again")

@@ -15,15 +15,15 @@ import psutil
 import pytest
 import redis
 
-from broker_project.config import BASE_DIR
-from broker_project.lib.embedded_redis import (
+from broker_project.lib.config.loader import BASE_DIR
+from broker_project.lib.processes import IS_LINUX, describe_ending
+from broker_project.lib.redis.embedded_server import (
     EmbeddedRedis,
     RedisUnavailable,
     check_redis,
     embedded_port,
     free_port,
 )
-from broker_project.lib.processes import IS_LINUX, describe_ending
 from tests.support.broker_process import living, wait_for
 from tests.support.redis_server import start_redis
 
@@ -153,7 +153,7 @@ def test_a_port_file_that_is_damaged_is_written_anew(tmp_path: Path) -> None:
 
 STARTER = """
 import sys, time, pathlib
-from broker_project.lib.embedded_redis import EmbeddedRedis
+from broker_project.lib.redis.embedded_server import EmbeddedRedis
 server = EmbeddedRedis(pathlib.Path(sys.argv[1]))
 server.ensure()
 print(server.process.pid, flush=True)

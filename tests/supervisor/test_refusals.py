@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.lib.embedded_redis import free_port
-from broker_project.supervisor.banner import url_of
-from broker_project.supervisor.preflight import CannotStart, explain_bind, open_listener
+from broker_project.lib.redis.embedded_server import free_port
+from broker_project.ops.supervisor.banner import url_of
+from broker_project.ops.supervisor.preflight import CannotStart, explain_bind, open_listener
 from tests.support.broker_process import clean_environment, run_manage
 from tests.support.old_postgres import old_postgres
 

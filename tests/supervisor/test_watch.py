@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from django_q.models import OrmQ
 
-from broker_project.cluster import read_traces, run_folder
-from broker_project.config import load
-from broker_project.supervisor.banner import banner
-from broker_project.supervisor.console import Console
-from broker_project.supervisor.part import pause_before_restart
-from broker_project.supervisor.preflight import first_round
-from broker_project.supervisor.watch import ClusterWatch, Verdict, judge
+from broker_project.lib.config.loader import load
+from broker_project.ops.clock.cluster import read_traces, run_folder
+from broker_project.ops.supervisor.banner import banner
+from broker_project.ops.supervisor.console import Console
+from broker_project.ops.supervisor.part import pause_before_restart
+from broker_project.ops.supervisor.preflight import first_round
+from broker_project.ops.supervisor.watch import ClusterWatch, Verdict, judge
 
 LIMIT = 45.0
 

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import psutil
 
-from broker_project.config import BASE_DIR
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import die_with_parent
+from broker_project.lib.redis.embedded_server import free_port
 
 T = TypeVar("T")
 OURS = ("BROKER_", "DJANGO_", "GITHUB_", "GEMINI_", "MASTODON_", "API_FOOTBALL_", "FEED_", "FIXTURE_", "GCS_")

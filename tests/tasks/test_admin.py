@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
 from tasks.models import Agent, Assignment, Event, FixTask, Issue, PromptTemplate, Repository
-from tasks.words import reason_in_words
+from tasks.reasons import reason_in_words
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")

@@ -11,10 +11,10 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
-from tasks.index import rebuild
+from broker_project.lib.redis import keys as k
 from tasks.models import Assignment, Event, Repository
-from tasks.services.sweeping import sweep_labels
+from tasks.offers.index import rebuild
+from tasks.services.recovery import sweep_labels
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
+from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
 
 LINE = "- **作業ブランチ (Feature Branch):** "
 BASE = "- **ベースブランチ (Base Branch):** "

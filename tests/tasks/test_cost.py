@@ -9,9 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks.directory import directory
-from tasks.index import rebuild
+from tasks.agents_api.agent_cache import directory
 from tasks.models import Agent, Issue
+from tasks.offers.index import rebuild
 from tests.tasks.world import BODY, World
 
 

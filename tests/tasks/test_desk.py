@@ -18,19 +18,19 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
 from broker_project.lib.errors import OutsideError
+from broker_project.lib.redis import keys as k
 from broker_project.lib.side_by_side import SideBySide
-from tasks.client import forget_clients
+from tasks.agents_api.agent_cache import Caller, directory
+from tasks.agents_api.schemas import RequestTask
+from tasks.agents_api.task_request import TaskRequest
 from tasks.desk import AT_ONCE, Desk, DeskBroke
-from tasks.directory import Caller, directory
-from tasks.index import CLAIM
+from tasks.github.client import forget_clients
 from tasks.lifecycle import TaskType
 from tasks.models import Agent, Assignment, Event, Issue
+from tasks.offers.index import CLAIM
 from tasks.prompts import current_template
-from tasks.requests import TaskRequest
-from tasks.schemas import RequestTask
-from tasks.services.assigning import (
+from tasks.services.assignment import (
     AgentBusy,
     Assigned,
     Heads,

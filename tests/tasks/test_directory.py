@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from tasks.directory import AccessRefused, Directory
+from tasks.agents_api.agent_cache import AccessRefused, Directory
 from tasks.models import Agent
 from tasks.services.agents import create_agent
 

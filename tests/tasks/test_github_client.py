@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import settings
 
 from broker_project.lib import errors
-from broker_project.lib.dynamic_config import read_rate_limit
-from broker_project.lib.embedded_redis import free_port
-from broker_project.lib.outside_config import Source
+from broker_project.lib.config.dynamic import read_rate_limit
+from broker_project.lib.config.outside import Source
+from broker_project.lib.redis.embedded_server import free_port
 from sandbox.launcher import SandboxHandle
-from tasks import github_answers
-from tasks.client import GitHubClient, client_for
+from tasks.github import answers as github_answers
+from tasks.github.client import GitHubClient, client_for
 from tasks.models import Repository
 
 REPO = "broker-sandbox/demo"

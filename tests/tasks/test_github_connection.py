@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from broker_project.lib.errors import OutsideError, TimedOut, Unreachable
-from tasks.github_connection import Answer, Connection, SecureConnection, forget_connections
+from tasks.github.connection import Answer, Connection, SecureConnection, forget_connections
 
 JSON = b'{"name": "main"}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + JSON

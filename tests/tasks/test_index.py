@@ -19,10 +19,12 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.keyspace import Keyspace
-from broker_project.lib.stores import keyspace
-from tasks.index import (
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.keys import Keyspace
+from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
+from tasks.models import Issue, Repository
+from tasks.offers.index import (
     CLAIM,
     OPEN_ISSUES,
     PUT,
@@ -35,8 +37,6 @@ from tasks.index import (
     refresh_issues,
     write_open_issues,
 )
-from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
-from tasks.models import Issue, Repository
 from tests.tasks.world import World
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)

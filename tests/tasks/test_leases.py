@@ -15,11 +15,11 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.keyspace import Keyspace
-from broker_project.lib.locks import acquire_lock, release_lock
-from broker_project.lib.stores import keyspace
-from broker_project.pollers import PollOptions
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.locks import acquire_lock, release_lock
+from broker_project.ops.clock.pollers import PollOptions
 from tasks.models import Agent, Assignment, Event, FixTask, Issue
 from tasks.pollers import sweep_zombies
 from tasks.services.labels import PAYING_SECONDS
@@ -208,7 +208,7 @@ def test_labels_without_an_assignment_come_off(world: World, task: dict[str, Any
 def test_a_claim_that_never_became_a_row_returns(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
-    from tasks.index import CLAIM, ClaimRequest, claim_arguments
+    from tasks.offers.index import CLAIM, ClaimRequest, claim_arguments
 
     past = timezone.now() - timedelta(seconds=700)
     request = ClaimRequest("agent-9", (), "t", False)
@@ -364,7 +364,7 @@ def wish_review(world: World, minutes: float) -> tuple[int, int]:
     pull = world.open_pull(number, f"feature/issue-{number}")
     world.sync()
     Issue.objects.update(review_detected_at=timezone.now() - timedelta(minutes=minutes))
-    from tasks.index import refresh_issues
+    from tasks.offers.index import refresh_issues
 
     refresh_issues(world.repository, [number], timezone.now())
     return number, pull

@@ -19,10 +19,10 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-from broker_project.config import BASE_DIR
-from broker_project.lib import keyspace as k
-from broker_project.lib.stores import keyspace, redis_client
-from tasks import mirin
+from broker_project.lib.config.loader import BASE_DIR
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace, redis_client
+from tasks.mirin import listener as mirin
 from tasks.models import Agent, Assignment, Event
 from tasks.services.fixes import request_fix
 from tests.environment import REDIS

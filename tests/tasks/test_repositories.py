@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.stores import keyspace
-from broker_project.pollers import PollOptions
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
+from broker_project.ops.clock.pollers import PollOptions
 from tasks.models import Assignment, Repository
 from tasks.pollers import sweep_zombies
 from tasks.repositories import forget_repositories

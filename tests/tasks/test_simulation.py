@@ -13,9 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from tasks.index import rebuild
-from tasks.models import Issue
-from tasks.simulation import (
+from bench.simulation import (
     DEVELOPMENT,
     END_DEVELOPMENT,
     REVIEW,
@@ -29,6 +27,8 @@ from tasks.simulation import (
     check,
     simulate,
 )
+from tasks.models import Issue
+from tasks.offers.index import rebuild
 from tests.tasks.world import World
 
 PLAIN = Scenario(

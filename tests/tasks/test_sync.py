@@ -14,12 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from broker_project.lib import errors
-from broker_project.lib.dynamic_config import RateLimit, record_rate_limit
-from broker_project.pollers import PollOptions
+from broker_project.lib.config.dynamic import RateLimit, record_rate_limit
+from broker_project.ops.clock.pollers import PollOptions
 from sandbox.launcher import SandboxHandle
-from tasks.index import refresh_issues
-from tasks.label_marks import mark_labels_changed
+from tasks.github.label_marks import mark_labels_changed
 from tasks.models import Agent, Assignment, Event, Issue, PullRequest, Repository
+from tasks.offers.index import refresh_issues
 from tasks.pollers import poll_issues
 from tasks.services.repositories import configured_repository
 from tasks.services.snapshots import Seen, apply_issue, apply_issues, apply_pull

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import pytest
 from django.db import OperationalError
 
-from broker_project.lib import keyspace as k
-from tasks.waiters import Waiter, Woken
-from tasks.waiting import Hub
+from broker_project.lib.redis import keys as k
+from tasks.agents_api.long_poll import Hub
+from tasks.agents_api.waiters import Waiter, Woken
 from tests.tasks.world import World
 
 BACK, FRONT = ("BACKENDCODER",), ("FRONTENDCODER",)

@@ -18,7 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sandbox.launcher import SandboxHandle, start_sandbox
-from tasks.label_marks import mark_labels_changed
+from tasks.github.label_marks import mark_labels_changed
 from tasks.models import Event, Issue, PullRequest, Repository, WebhookDelivery
 from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository

@@ -10,8 +10,8 @@ import redis
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.lib import keyspace as k
-from broker_project.lib.stores import keyspace
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import keyspace
 from sandbox.launcher import SandboxHandle
 from tasks.models import Assignment, Issue, Repository
 from tasks.repositories import forget_repositories

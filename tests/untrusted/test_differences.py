@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.differences import MATCHED_LINES, Kind, difference
+from tasks.admin.differences import MATCHED_LINES, Kind, difference
 
 
 def marked(old: str, new: str) -> list[str]:

@@ -15,9 +15,9 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
-from tasks.facts import subjects
-from tasks.gates import EDITED, FOREIGN_AUTHOR
 from tasks.models import EditedIssue, Event
+from tasks.offers.candidates import subjects
+from tasks.offers.policy import EDITED, FOREIGN_AUTHOR
 from tests.tasks.world import BODY, CODE, World
 
 DEV = ("P0", "BACKENDCODER")

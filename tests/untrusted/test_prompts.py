@@ -11,15 +11,15 @@ from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib.gemini import Gemini
-from feeds.documents import Material, ReadDocument
 from feeds.models import FeedSettings
-from feeds.pages import DocumentLink, Page
-from feeds.summaries import GeminiSummariser
+from feeds.reading.documents import Material, ReadDocument
+from feeds.reading.pages import DocumentLink, Page
+from feeds.writing.summaries import GeminiSummariser
 from fixtures.clients.football_answers import MatchFacts
-from fixtures.guide import GuideFacts
+from fixtures.guide.page import GuideFacts
+from fixtures.guide.preview import check_preview, write_preview
 from fixtures.lifecycle import Schedule
 from fixtures.models import Report
-from fixtures.preview import check_preview, write_preview
 from sandbox.launcher import SandboxHandle
 from tasks.lifecycle import TaskType
 from tasks.prompts import build_prompt

@@ -12,13 +12,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from redis.exceptions import RedisError
 
-from broker_project.config import LOOPBACK_HOSTS, Config
-from broker_project.embedded import point_to
-from broker_project.lib.embedded_redis import EmbeddedRedis, RedisUnavailable, check_redis
+from broker_project.lib.config.loader import LOOPBACK_HOSTS, Config
 from broker_project.lib.in_use import mark_in_use
-from broker_project.schedules import sync_schedules
-from broker_project.supervisor.console import Console
-from broker_project.supervisor.preflight import (
+from broker_project.lib.redis.embedded import point_to
+from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, check_redis
+from broker_project.ops.clock.schedules import sync_schedules
+from broker_project.ops.supervisor.console import Console
+from broker_project.ops.supervisor.preflight import (
     CannotStart,
     admin_log_in,
     check_database,
@@ -27,7 +27,7 @@ from broker_project.supervisor.preflight import (
     prepare_database,
     queue_first_round,
 )
-from broker_project.supervisor.supervisor import Supervisor
+from broker_project.ops.supervisor.supervisor import Supervisor
 
 
 class Command(BaseCommand):

@@ -13,16 +13,16 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from broker_project.embedded import ensure_redis
-from broker_project.lib.keyspace import REGISTRY, Life
-from broker_project.lib.locks import LockHeld
 from broker_project.lib.redaction import redact
-from broker_project.lib.stores import keyspace
-from broker_project.redis_tools.backup import restore_backup, write_backup
-from broker_project.redis_tools.backup_file import BadBackup
-from broker_project.redis_tools.check import CheckResult, check_keys
-from broker_project.redis_tools.cleanup import cleanup_keys
-from broker_project.redis_tools.scanning import (
+from broker_project.lib.redis.client import keyspace
+from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.lib.redis.keys import REGISTRY, Life
+from broker_project.lib.redis.locks import LockHeld
+from broker_project.ops.redis_console.backup import restore_backup, write_backup
+from broker_project.ops.redis_console.backup_file import BadBackup
+from broker_project.ops.redis_console.check import CheckResult, check_keys
+from broker_project.ops.redis_console.cleanup import cleanup_keys
+from broker_project.ops.redis_console.scanning import (
     BadPattern,
     Walk,
     explain,
@@ -32,8 +32,8 @@ from broker_project.redis_tools.scanning import (
     printable,
     raw_client,
 )
-from broker_project.redis_tools.usage import measure_usage
-from broker_project.redis_tools.values import view_key
+from broker_project.ops.redis_console.usage import measure_usage
+from broker_project.ops.redis_console.values import view_key
 
 SHOWN_FINDINGS = 100
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from broker_project.embedded import ensure_redis
+from broker_project.lib.redis.embedded import ensure_redis
 from broker_project.models import PollerRun
-from broker_project.pollers import PollOptions, poller_table, run_poller
+from broker_project.ops.clock.pollers import PollOptions, poller_table, run_poller
 
 
 def parse_date(text: str) -> dt.date:

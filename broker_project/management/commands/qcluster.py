@@ -11,11 +11,11 @@ from django.db import connections
 from django_q.management.commands.qcluster import Command as QClusterCommand
 from django_q.signals import pre_enqueue
 
-from broker_project.cluster import install_worker_hooks
-from broker_project.embedded import ensure_redis
 from broker_project.lib.in_use import mark_in_use
 from broker_project.lib.processes import let_no_fork_outlive_us
-from broker_project.task_queue import run_nothing_at_once
+from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.ops.clock.cluster import install_worker_hooks
+from broker_project.ops.clock.queue import run_nothing_at_once
 
 
 class Command(QClusterCommand):  # type: ignore[misc]

@@ -9,10 +9,10 @@ from django import db
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
-from broker_project.backups.archive import BadArchive
-from broker_project.backups.restore import restore
-from broker_project.embedded import ensure_redis
 from broker_project.lib.redaction import redact
+from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.ops.backups.archive import BadArchive
+from broker_project.ops.backups.restore import restore
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from broker_project.schedules import sync_schedules
+from broker_project.ops.clock.schedules import sync_schedules
 
 
 class Command(BaseCommand):

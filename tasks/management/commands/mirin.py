@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from broker_project.embedded import ensure_redis
-from tasks.mirin import Listener
+from broker_project.lib.redis.embedded import ensure_redis
+from tasks.mirin.listener import Listener
 
 
 class Command(BaseCommand):

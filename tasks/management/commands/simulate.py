@@ -13,7 +13,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from tasks.simulation import BadScenario, Forecast, Limit, Scenario, Waits, simulate
+from bench.simulation import BadScenario, Forecast, Limit, Scenario, Waits, simulate
 
 # What each figure means; also the words of --help.
 FIGURES = {

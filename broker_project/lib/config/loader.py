@@ -1,0 +1,430 @@
+"""Every setting of the application, read once, typed and checked (DESIGN: settings).
+
+``load()`` returns a frozen :class:`Config` or raises :class:`ConfigError` with one sentence that names the
+setting. Nothing else in the project reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import dj_database_url
+import yaml
+
+from broker_project.lib.config.access import AccessConfig, read_access
+from broker_project.lib.config.environment import ConfigError, Environment, check_url, read_env_file
+from broker_project.lib.config.outside import (
+    FootballConfig,
+    GeminiConfig,
+    GitHubConfig,
+    MastodonConfig,
+    StorageConfig,
+    read_football,
+    read_gemini,
+    read_github,
+    read_mastodon,
+    read_storage,
+)
+from broker_project.lib.redaction import SECRET_FIELD
+from broker_project.lib.redis.key_config import load_redis_names
+from broker_project.lib.redis.keys import RedisNames
+from broker_project.lib.redis.urls import SENTINEL_SCHEMES, is_sentinel, parse_sentinel, passwords_of
+
+BASE_DIR = Path(__file__).resolve().parents[3]
+MIC_FEED = "https://www.soumu.go.jp/news.rdf"
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+# What may not be an agent id or a role, since it already means something as a label.
+RESERVED_LABELS = frozenset({"in-progress", "needs-review", "review-done", "parked", "story", "epic", "fix"})
+
+
+@dataclass(frozen=True)
+class AgentRole:
+    role: str
+    persona: str
+
+
+@dataclass(frozen=True)
+class Config:
+    # The server and its stores
+    var: Path
+    host: str
+    port: int
+    web_workers: int
+    cluster_hang_seconds: int
+    call_seconds: int
+    secret_key: str = field(repr=False)
+    secret_key_is_given: bool
+    debug: bool
+    allowed_hosts: tuple[str, ...]
+    csrf_trusted_origins: tuple[str, ...]
+    access: AccessConfig
+    database: dict[str, Any] = field(repr=False)
+    redis_url: str = field(repr=False)  # empty: embedded
+    redis_names: RedisNames
+    metrics_token: str = field(repr=False)
+    log_as_json: bool
+    log_level: str
+    # Agents and tasks
+    sandbox: bool
+    sandbox_url: str
+    sandbox_url_is_given: bool
+    agent_auth: str
+    agents_file: Path
+    agent_roles: tuple[AgentRole, ...]
+    priority_gate: str
+    author_gate: str
+    approval_gate: bool
+    poll_seconds: int
+    long_poll_seconds: int
+    review_delay_minutes: int
+    review_timeout_minutes: int
+    max_attempts: int
+    github: GitHubConfig
+    # Feeds
+    feed_urls: tuple[str, ...]
+    feed_max_retries: int
+    feed_lease_seconds: int
+    allowed_private_hosts: frozenset[tuple[str, int]]
+    gemini: GeminiConfig
+    mastodon: MastodonConfig
+    # Fixtures
+    football: FootballConfig
+    storage: StorageConfig
+    fixture_before_minutes: int
+    fixture_after_minutes: int
+    fixture_max_attempts: int
+    fixture_catch_up_minutes: int
+    fixture_stale_minutes: int
+    fixture_retention_days: int
+
+    @property
+    def is_public(self) -> bool:
+        """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
+        return lets_others_in(self.allowed_hosts)
+
+    @cached_property
+    def role_names(self) -> frozenset[str]:
+        return frozenset(entry.role for entry in self.agent_roles)
+
+    def secret_values(self) -> frozenset[str]:
+        """Every secret in use, for the log filter: these never appear in a log, an error column or a page."""
+        found = {
+            self.secret_key,
+            self.metrics_token,
+            self.access.token_pepper,
+            self.github.token,
+            self.github.app_private_key,
+            self.github.webhook_secret,
+            self.gemini.api_key,
+            self.mastodon.access_token,
+            self.football.api_key,
+            str(self.database.get("PASSWORD") or ""),
+            *self.storage.credentials,
+            *(secret for url in self.feed_urls for secret in secrets_in_query(url)),
+            *passwords_of(self.redis_url),
+        }
+        # The sandbox's tokens are ordinary words; hiding them would mangle ordinary text.
+        return frozenset(value for value in found if len(value) >= 8 and not value.startswith("sandbox-"))
+
+
+def secrets_in_query(url: str) -> list[str]:
+    """What an address carries under a name like ``token`` or ``api_key``."""
+    return [value for name, value in parse_qsl(urlsplit(url).query) if SECRET_FIELD.search(name)]
+
+
+def lets_others_in(allowed_hosts: tuple[str, ...]) -> bool:
+    return any(host not in LOOPBACK_HOSTS for host in allowed_hosts)
+
+
+def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
+    """Read the environment over the ``.env`` file. What the environment says wins."""
+    outer = dict(os.environ if environ is None else environ)
+    env_file = outer.get("BROKER_ENV_FILE", str(base_dir / ".env"))
+    inner = read_env_file(Path(env_file)) if env_file else {}
+    # An empty variable is not set: it does not hide what the file says.
+    env = Environment({**inner, **{name: value for name, value in outer.items() if value.strip()}})
+
+    var = Path(env.text("BROKER_VAR", str(base_dir / "var"))).absolute()
+    make_var(var)
+    host, port = env.text("HOST", "127.0.0.1"), env.integer("PORT", 8000, low=1, high=65535)
+    secret_key, secret_key_is_given = read_secret_key(env, var)
+
+    sandbox = env.boolean("BROKER_SANDBOX", default=not any(env.is_set(name) for name in CREDENTIALS))
+    sandbox_url = env.url("BROKER_SANDBOX_URL", recorded_sandbox_url(var) or default_sandbox_url(port))
+    agent_roles, agents_file = read_agents(env, base_dir)
+    allowed = read_private_hosts(env)
+    if sandbox:
+        allowed |= {_host_and_port(sandbox_url)}
+
+    allowed_hosts = env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS
+    config = Config(
+        var=var,
+        host=host,
+        port=port,
+        web_workers=env.integer("WEB_WORKERS", 1, low=1, high=64),
+        cluster_hang_seconds=env.integer("BROKER_CLUSTER_HANG_SECONDS", 45, low=2, high=3600),
+        call_seconds=env.integer("BROKER_CALL_SECONDS", 60, low=1, high=60),
+        secret_key=secret_key,
+        secret_key_is_given=secret_key_is_given,
+        debug=env.boolean("DJANGO_DEBUG", default=False),
+        allowed_hosts=allowed_hosts,
+        csrf_trusted_origins=read_origins(env),
+        access=read_access(env, is_public=lets_others_in(allowed_hosts)),
+        database=read_database(env, var),
+        redis_url=read_redis_url(env),
+        redis_names=load_redis_names(
+            namespace=env.text("BROKER_NAMESPACE"),
+            # An empty prefix is a choice, so this one setting is looked at before empty values are dropped.
+            task_prefix=outer.get("BROKER_TASK_KEY_PREFIX", inner.get("BROKER_TASK_KEY_PREFIX")),
+            config_file=env.text("BROKER_REDIS_CONFIG"),
+        ),
+        metrics_token=env.token("BROKER_METRICS_TOKEN"),
+        log_as_json=env.choice("BROKER_LOG_FORMAT", "text", ("text", "json")) == "json",
+        log_level=env.choice("BROKER_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+        sandbox=sandbox,
+        sandbox_url=sandbox_url,
+        sandbox_url_is_given=env.is_set("BROKER_SANDBOX_URL"),
+        agent_auth=env.choice("BROKER_AGENT_AUTH", "open" if sandbox else "token", ("open", "token")),
+        agents_file=agents_file,
+        agent_roles=agent_roles,
+        priority_gate=env.choice("BROKER_PRIORITY_GATE", "open", ("open", "assignable")),
+        author_gate=env.choice("BROKER_AUTHOR_GATE", "anyone", ("anyone", "writers")),
+        approval_gate=env.boolean("BROKER_APPROVAL_GATE", default=False),
+        poll_seconds=env.integer("BROKER_POLL_SECONDS", 300, low=10, high=86400),
+        long_poll_seconds=env.integer("BROKER_LONG_POLL_SECONDS", 120, low=0, high=600),
+        review_delay_minutes=env.integer("BROKER_REVIEW_DELAY_MINUTES", 5, low=0, high=1440),
+        review_timeout_minutes=env.integer("BROKER_REVIEW_TIMEOUT_MINUTES", 10, low=0, high=1440),
+        max_attempts=env.integer("BROKER_MAX_ATTEMPTS", 3, low=1, high=1000),
+        github=read_github(env, sandbox, sandbox_url),
+        feed_urls=read_feed_urls(env, sandbox, sandbox_url),
+        feed_max_retries=env.integer("FEED_MAX_RETRIES", 3, low=0, high=1000),
+        feed_lease_seconds=env.integer("FEED_LEASE_SECONDS", 600, low=1, high=86400),
+        allowed_private_hosts=frozenset(allowed),
+        gemini=read_gemini(env, sandbox, sandbox_url),
+        mastodon=read_mastodon(env, sandbox, sandbox_url),
+        football=read_football(env, sandbox, sandbox_url),
+        storage=read_storage(env),
+        fixture_before_minutes=env.integer("FIXTURE_BEFORE_MINUTES", 60, low=0, high=10080),
+        fixture_after_minutes=env.integer("FIXTURE_AFTER_MINUTES", 60, low=0, high=10080),
+        fixture_max_attempts=env.integer("FIXTURE_MAX_ATTEMPTS", 3, low=1, high=1000),
+        fixture_catch_up_minutes=env.integer("FIXTURE_CATCH_UP_MINUTES", 1440, low=0, high=43200),
+        fixture_stale_minutes=env.integer("FIXTURE_STALE_MINUTES", 30, low=1, high=10080),
+        fixture_retention_days=env.integer("FIXTURE_RETENTION_DAYS", 30, low=1, high=36500),
+    )
+    if config.is_public:
+        refuse_unsafe(config)
+    return config
+
+
+CREDENTIALS = (
+    "GITHUB_TOKEN",
+    "GITHUB_APP_ID",
+    "GEMINI_API_KEY",
+    "MASTODON_ACCESS_TOKEN",
+    "API_FOOTBALL_KEY",
+    "GCS_BUCKET",
+)
+
+
+def refuse_unsafe(config: Config) -> None:
+    """What a host that others can reach must not have."""
+    where = "while DJANGO_ALLOWED_HOSTS lets other machines in"
+    if not config.secret_key_is_given:
+        raise ConfigError(f"DJANGO_SECRET_KEY must be set {where}.")
+    if config.debug:
+        raise ConfigError(f"DJANGO_DEBUG must be off {where}.")
+    if config.sandbox:
+        raise ConfigError(f"BROKER_SANDBOX must be 0 {where}: stand-ins do not belong in production.")
+
+
+def sandbox_url_file(var: Path) -> Path:
+    """Where the supervisor writes down the sandbox's address for commands in other terminals."""
+    return var / "run" / "sandbox_url"
+
+
+def default_sandbox_url(port: int) -> str:
+    return f"http://127.0.0.1:{port + 1 if port < 65535 else port - 1}"
+
+
+def recorded_sandbox_url(var: Path) -> str:
+    try:
+        text = sandbox_url_file(var).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if re.fullmatch(r"http://127\.0\.0\.1:[0-9]{1,5}", text) else ""
+
+
+def make_var(var: Path) -> None:
+    try:
+        # Sessions, tokens' hashes and passwords are in there: nobody else's business on a shared machine.
+        var.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be made: {error.strerror}.") from None
+    if not os.access(var, os.W_OK | os.X_OK):
+        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be written to.")
+
+
+def read_secret_key(env: Environment, var: Path) -> tuple[str, bool]:
+    if given := env.text("DJANGO_SECRET_KEY"):
+        if len(given) < 32:
+            raise ConfigError("DJANGO_SECRET_KEY must have at least 32 characters.")
+        return given, True
+    path = var / "secret_key"
+    # Written beside and linked into place: of two processes that start at once, both read the winner's key.
+    if not path.exists():
+        draft = var / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(secrets.token_urlsafe(64))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    try:
+        key = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"DJANGO_SECRET_KEY: {path} cannot be read: {error.strerror}.") from None
+    if len(key) < 32:
+        raise ConfigError(f"DJANGO_SECRET_KEY: {path} is damaged; remove it or set the variable.")
+    return key, False
+
+
+def read_origins(env: Environment) -> tuple[str, ...]:
+    origins = env.listing("DJANGO_CSRF_TRUSTED_ORIGINS")
+    for origin in origins:
+        check_url("DJANGO_CSRF_TRUSTED_ORIGINS", origin.replace("*.", "any."))
+    return origins
+
+
+def read_database(env: Environment, var: Path) -> dict[str, Any]:
+    url = env.text("DATABASE_URL")
+    if not url:
+        return sqlite(str(var / "broker.sqlite3"))
+    try:
+        parsed = dict(dj_database_url.parse(url))
+    except (ValueError, KeyError):
+        parsed = {}
+    engine = str(parsed.get("ENGINE", ""))
+    if engine.endswith(".sqlite3"):
+        return sqlite(str(parsed["NAME"]))
+    if engine.endswith(".postgresql") and parsed.get("NAME"):
+        # Threads borrow connections from one pool a process: a waiting request holds none. A thread that speaks to
+        # GitHub keeps its own meanwhile, so there are as many as the lean path has threads, and some for pages.
+        given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
+        options = {
+            **given,
+            "pool": {
+                "min_size": 1,
+                "max_size": env.integer("BROKER_DATABASE_POOL_SIZE", 24, low=1, high=1000),
+                "timeout": 20,
+            },
+        }
+        return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
+    raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
+
+
+def sqlite(name: str) -> dict[str, Any]:
+    return {
+        "ENGINE": "broker_project.lib.sqlite",
+        "NAME": name,
+        # Tests run on a file too: SQLite's shared memory has other rules for locks.
+        "TEST": {"NAME": f"{name}.test"},
+        "OPTIONS": {
+            "timeout": 20,
+            # A transaction takes the write lock when it begins: none fails half-way since another wrote first.
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000",
+        },
+    }
+
+
+def read_redis_url(env: Environment) -> str:
+    url = env.text("REDIS_URL")
+    if url.startswith("unix://"):
+        return url
+    if is_sentinel(url):
+        try:
+            parse_sentinel(url)
+        except ValueError as error:
+            raise ConfigError(f"REDIS_URL {error}") from None
+    elif url:
+        check_url("REDIS_URL", url, ("redis", "rediss", *SENTINEL_SCHEMES))
+    return url
+
+
+def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
+    hosts = set()
+    for entry in env.listing("BROKER_ALLOWED_PRIVATE_HOSTS"):
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"BROKER_ALLOWED_PRIVATE_HOSTS must be host:port,…, not {entry[:60]!r}.")
+        hosts.add((host.strip("[]").lower(), int(port)))
+    return hosts
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def read_agents(env: Environment, base_dir: Path) -> tuple[tuple[AgentRole, ...], Path]:
+    path = base_dir / env.text("BROKER_AGENTS_FILE", "agents.yml")
+    name = f"BROKER_AGENTS_FILE ({path.name})"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: there is no such file.") from None
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name} is not UTF-8 text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{name} is not valid YAML{where}.") from None
+    entries = document.get("agents") if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{name} must hold a list 'agents' with at least one entry.")
+    roles: dict[str, AgentRole] = {}
+    for position, entry in enumerate(entries, start=1):
+        role = read_role(name, position, entry)
+        if role.role in roles:
+            raise ConfigError(f"{name}: the role {role.role!r} is listed twice.")
+        roles[role.role] = role
+    return tuple(roles.values()), path
+
+
+def read_role(name: str, position: int, entry: object) -> AgentRole:
+    role = entry.get("role") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(role, str) or not role.strip():
+        raise ConfigError(f"{name}: entry {position} has no 'role'.")
+    role = role.strip()
+    if len(role) > 50 or "," in role or not role.isprintable():
+        raise ConfigError(
+            f"{name}: entry {position}: a role must be a GitHub label of at most 50 characters."
+        )
+    if role in RESERVED_LABELS or re.fullmatch(r"P[0-9]+", role):
+        raise ConfigError(f"{name}: entry {position}: {role!r} has another meaning as a label.")
+    persona = entry.get("persona", entry.get("description", ""))
+    if not isinstance(persona, str):
+        raise ConfigError(f"{name}: entry {position}: 'persona' must be text.")
+    return AgentRole(role=role, persona=persona.strip())
+
+
+def read_feed_urls(env: Environment, sandbox: bool, sandbox_url: str) -> tuple[str, ...]:
+    urls = env.listing("FEED_URLS")
+    for url in urls:
+        check_url("FEED_URLS", url)
+        if "@" in urlsplit(url).netloc:
+            raise ConfigError("FEED_URLS must hold no user name or password: such addresses are not fetched.")
+    return urls or ((f"{sandbox_url}/feed/news.rdf",) if sandbox else (MIC_FEED,))

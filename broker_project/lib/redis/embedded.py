@@ -1,0 +1,94 @@
+"""The Redis that a process of ours works with: the given one, or this installation's embedded one."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.core.cache import caches
+from django.core.management.base import CommandError
+
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redis.cache_keys import location
+from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, check_redis
+
+log = get_logger(__name__)
+
+KEEPER_SECONDS = 2.0
+
+
+@contextmanager
+def ensure_redis() -> Iterator[None]:
+    """A Redis answers while the body runs. Raises :class:`CommandError` with one sentence if none can be had.
+
+    A given ``REDIS_URL`` is only checked. The embedded one is used if it runs, else started for as long as
+    this lasts.
+    """
+    try:
+        if settings.BROKER.redis_url:
+            check_redis(settings.BROKER.redis_url)
+            yield
+            return
+        embedded = EmbeddedRedis(settings.BROKER.var)
+        embedded.ensure()
+    except RedisUnavailable as error:
+        raise CommandError(str(error)) from None
+    point_to(embedded.url)
+    try:
+        yield
+    finally:
+        embedded.stop()
+
+
+def point_to(url: str) -> None:
+    """Make this process speak to ``url``. Its port may have been taken since the settings were read."""
+    if url == settings.REDIS_URL:
+        return
+    settings.REDIS_URL = url
+    for alias, cache in settings.CACHES.items():
+        cache["LOCATION"] = [location(url, alias)]
+        # What this thread has opened already still points to the old address.
+        if hasattr(caches._connections, alias):  # type: ignore[attr-defined]
+            del caches[alias]
+
+
+def start_embedded_redis_for_this_process() -> None:
+    """For a server without supervisor and without ``REDIS_URL``: a Redis until the process ends.
+
+    Whichever process of this installation started it may end first; a thread here then starts it again.
+    """
+    if settings.BROKER.redis_url:
+        return
+    embedded = EmbeddedRedis(settings.BROKER.var)
+    first_try, stop = threading.Event(), threading.Event()
+    problems: list[str] = []
+
+    # The thread that starts the child must live as long as the child: so it is this one and not the caller's.
+    def keep() -> None:
+        while not stop.is_set():
+            try:
+                if embedded.ensure() and first_try.is_set():
+                    log.warning("embedded Redis started again")
+            except RedisUnavailable as error:
+                problems.append(str(error))
+                log.error("embedded Redis is down", error=str(error))
+            first_try.set()
+            stop.wait(KEEPER_SECONDS)
+        embedded.stop()
+
+    keeper = threading.Thread(target=keep, name="embedded-redis", daemon=True)
+    keeper.start()
+    first_try.wait()
+    if problems:
+        sys.exit(f"Broker cannot start: {problems[0]}")
+    point_to(embedded.url)
+
+    def end() -> None:
+        stop.set()
+        keeper.join()
+
+    atexit.register(end)

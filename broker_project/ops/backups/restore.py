@@ -1,0 +1,112 @@
+"""The way back. Everything is checked before anything is changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+
+from broker_project.lib.in_use import is_in_use
+from broker_project.ops.backups import archive as parts
+from broker_project.ops.backups.archive import BadArchive, Heading, read_heading, unpack
+from broker_project.ops.backups.backup import key_mark, work_folder
+from broker_project.ops.backups.databases import check_dump, connections_of_others, is_empty, load_database
+from broker_project.ops.redis_console.backup import restore_backup
+from broker_project.ops.redis_console.backup_file import BadBackup
+from broker_project.ops.redis_console.scanning import Walk, raw_client
+
+
+@dataclass(frozen=True)
+class Restored:
+    heading: Heading
+    files: int
+    keys: int
+    pending_migrations: int
+
+
+def restore(path: Path, *, force: bool = False) -> Restored:
+    """Put a backup in the place of what is here. Raises :class:`BadArchive`, and then nothing has changed,
+    unless the database itself failed while it was written."""
+    check_heading(path, read_heading(path), force)
+    with work_folder() as folder:
+        heading, files = unpack(path, folder)
+        check_heading(path, heading, force)
+        check_dump(files[parts.DATABASE])
+        check_here(force)
+        load_database(files[parts.DATABASE])
+        stored = put_files(files, force)
+        keys = put_keys(files.get(parts.KEYS))
+    executor = MigrationExecutor(connection)
+    pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return Restored(heading, stored, keys, len(pending))
+
+
+def check_heading(path: Path, heading: Heading, force: bool) -> None:
+    if heading.database != connection.vendor:
+        raise BadArchive(
+            f"DATABASE_URL: {path} is of a {heading.database} database, and this one is {connection.vendor}."
+        )
+    loader = MigrationLoader(None)
+    known = {f"{app}.{name}" for app, name in loader.disk_migrations}
+    known |= {f"{app}.{name}" for found in loader.disk_migrations.values() for app, name in found.replaces}
+    ours = {app for app, _ in loader.disk_migrations}
+    newer = [name for name in heading.migrations if name not in known and name.split(".")[0] in ours]
+    if newer:
+        raise BadArchive(f"{path} was made by a newer version of Broker ({newer[0]}).")
+    is_given = settings.BROKER.secret_key_is_given
+    if is_given and heading.key != key_mark(settings.SECRET_KEY) and not force:
+        raise BadArchive(
+            "DJANGO_SECRET_KEY is not the one of the backup: no agent's token and no log-in would be good any more. "
+            "Set it to the same value, or add --force and make new tokens."
+        )
+
+
+def check_here(force: bool) -> None:
+    if is_in_use(settings.BROKER.var) or connections_of_others():
+        raise BadArchive(
+            "Broker is running, or somebody else uses its database: stop Broker first, all of its parts."
+        )
+    if not force and not is_empty():
+        raise BadArchive("DATABASE_URL: the database is not empty; --force replaces everything in it.")
+    if (
+        not force
+        and (parts_here := settings.BROKER.var / parts.STORED).is_dir()
+        and any(parts_here.iterdir())
+    ):
+        raise BadArchive(f"{parts_here} is not empty; --force replaces everything in it.")
+
+
+def put_files(files: dict[str, Path], force: bool) -> int:
+    """The key, the sandbox's log-in, and the stored files; how many of the last."""
+    var: Path = settings.BROKER.var
+    if settings.BROKER.secret_key_is_given:
+        files = {name: file for name, file in files.items() if name != parts.SECRET_KEY}
+    for name in (parts.SECRET_KEY, parts.ADMIN_PASSWORD):
+        if name in files:
+            os.replace(files[name], var / name)
+    stored = {name: file for name, file in files.items() if name.startswith(f"{parts.STORED}/")}
+    if force:
+        shutil.rmtree(var / parts.STORED, ignore_errors=True)
+    for name, file in stored.items():
+        (var / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, var / name)
+    return len(stored)
+
+
+def put_keys(path: Path | None) -> int:
+    """What Redis remembers belongs to another past: it goes, and is rebuilt from the database and GitHub."""
+    client = raw_client()
+    for batch in Walk(client):
+        client.unlink(*batch)
+    if path is None:
+        return 0
+    try:
+        return restore_backup(client, path).restored
+    except BadBackup as error:
+        raise BadArchive(f"The keys of Redis were not restored: {error}") from None

@@ -1,0 +1,69 @@
+"""django-q2's schedules, derived from the table of pollers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from croniter import croniter
+from django.utils import timezone
+from django_q.models import Schedule
+
+from broker_project.ops.clock.pollers import PollerSpec, poller_table
+
+ENTRY_POINT = "broker_project.ops.clock.pollers.run_scheduled"
+PLANNED_EARLY = timedelta(minutes=2)  # so much further than its interval may a run be planned
+
+
+def next_run_at(spec: PollerSpec, now: datetime) -> datetime:
+    if not spec.cron:
+        return now
+    found: datetime = croniter(spec.cron, timezone.localtime(now)).get_next(datetime)
+    return found
+
+
+def recall_schedules(now: datetime) -> list[str]:
+    """Bring back runs that are further away than their interval: the clock was ahead when they were planned.
+
+    Without this a clock that is put right by an hour silences every poller for that hour. Returns their names.
+    """
+    table, recalled = poller_table(), []
+    for name, next_run in Schedule.objects.filter(func=ENTRY_POINT).values_list("name", "next_run"):
+        spec = table.get(name)
+        if spec is None or next_run <= now + timedelta(seconds=spec.every_seconds) + PLANNED_EARLY:
+            continue
+        # Only while it still stands where it stood: the scheduler may have moved it on.
+        if Schedule.objects.filter(name=name, next_run=next_run).update(next_run=next_run_at(spec, now)):
+            recalled.append(name)
+    return recalled
+
+
+def sync_schedules() -> list[str]:
+    """One schedule a poller, changed only where the table changed: a restart does not postpone a run."""
+    now = timezone.now()
+    lines = []
+    for spec in poller_table().values():
+        wanted = {
+            "func": ENTRY_POINT,
+            "args": repr((spec.name,)),
+            # django-q2 counts intervals in minutes; a shorter or odd one is a cron line or the nearest minute.
+            "schedule_type": Schedule.CRON if spec.cron else Schedule.MINUTES,
+            "minutes": None if spec.cron else max(1, round(spec.every_seconds / 60)),
+            "cron": spec.cron or None,
+            "repeats": -1,
+        }
+        schedule, created = Schedule.objects.get_or_create(
+            name=spec.name, defaults={**wanted, "next_run": next_run_at(spec, now)}
+        )
+        changed = [field for field, value in wanted.items() if getattr(schedule, field) != value]
+        if changed:
+            Schedule.objects.update_or_create(
+                name=spec.name, defaults={**wanted, "next_run": next_run_at(spec, now)}
+            )
+        lines.append(
+            f"{spec.name}: {'made' if created else 'updated' if changed else 'unchanged'}, {spec.schedule}"
+        )
+    lines += [f"{name}: brought back" for name in recall_schedules(now)]
+    gone = Schedule.objects.filter(func=ENTRY_POINT).exclude(name__in=poller_table())
+    lines += [f"{name}: removed" for name in gone.values_list("name", flat=True)]
+    gone.delete()
+    return lines

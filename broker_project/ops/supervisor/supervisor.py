@@ -1,0 +1,202 @@
+"""The parts together: started in order, watched, ended in order."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+from types import FrameType
+
+from django.conf import settings
+from django.core.management import get_commands
+
+from broker_project.lib.config.loader import Config, default_sandbox_url, sandbox_url_file
+from broker_project.lib.redis.embedded import point_to
+from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, free_port, port_is_free
+from broker_project.ops.supervisor.banner import banner, reachable_host, url_of
+from broker_project.ops.supervisor.console import Console
+from broker_project.ops.supervisor.part import Part, pause_before_restart
+from broker_project.ops.supervisor.watch import ClusterWatch, ClusterWatchThread, WebWatchThread
+
+TICK_SECONDS = 0.2
+REDIS_LOOK_SECONDS = 2.0
+SANDBOX_START_SECONDS = 10.0
+# Seconds after the signal by which each is gone or killed; ten are promised.
+WEB_GONE, CLUSTER_GONE, SANDBOX_GONE = 4.0, 7.0, 8.0
+
+
+class Supervisor:
+    """Everything is started from the main thread: the kernel ends a child with the thread that forked it."""
+
+    def __init__(
+        self, config: Config, console: Console, listener: socket.socket, embedded: EmbeddedRedis | None
+    ) -> None:
+        self.config = config
+        self.console = console
+        self.listener = listener
+        self.embedded = embedded
+        self.redis_url = embedded.url if embedded else config.redis_url
+        self.sandbox_url = config.sandbox_url
+        self.stopping = threading.Event()
+        self.signals = 0
+        self._redis_look_at = 0.0
+        self._redis_failures = 0
+        python = sys.executable
+        descriptor = listener.fileno()
+        self.sandbox: Part | None = None
+        if config.sandbox:
+            self.sandbox = self._sandbox_part(python)
+        self.web = [
+            Part(
+                "web" if config.web_workers == 1 else f"web-{number}",
+                [python, "-m", "broker_project.ops.supervisor.web", str(descriptor)],
+                self.environment,
+                console,
+                pass_fds=(descriptor,),
+            )
+            for number in range(1, config.web_workers + 1)
+        ]
+        self.cluster = Part("cluster", [python, "manage.py", "qcluster"], self.environment, console)
+        self.mirin: Part | None = None
+        if "mirin" in get_commands():
+            self.mirin = Part("mirin", [python, "manage.py", "mirin"], self.environment, console)
+        watch = ClusterWatch(config.var, int(str(settings.Q_CLUSTER["workers"])), config.cluster_hang_seconds)
+        self.cluster_watch = ClusterWatchThread(watch, lambda: self.cluster.pid)
+        self.web_watch = WebWatchThread(reachable_host(listener), config.port, console)
+
+    def environment(self) -> dict[str, str]:
+        """What every part is told beside our own environment. Secrets go here: a command line is public."""
+        given = {"REDIS_URL": self.redis_url, "BROKER_VAR": str(self.config.var)}
+        if self.config.sandbox:
+            given["BROKER_SANDBOX_URL"] = self.sandbox_url
+        return given
+
+    def _sandbox_part(self, python: str) -> Part | None:
+        """The stand-ins: at the given address unless somebody serves there, else near our own port."""
+        url = self.config.sandbox_url if self.config.sandbox_url_is_given else ""
+        host, _, port = (url or default_sandbox_url(self.config.port)).removeprefix("http://").rpartition(":")
+        if url and (host not in ("127.0.0.1", "localhost") or not port_is_free(int(port))):
+            return None
+        if not port_is_free(int(port)):
+            port = str(free_port())
+        self.sandbox_url = url or f"http://127.0.0.1:{port}"
+        command = [python, "-m", "sandbox", "--port", port, "--state", str(self.config.var / "sandbox.json")]
+        command += ["--base-url", self.sandbox_url, "--broker-url", url_of(self.listener), "--lively"]
+        secret = {"SANDBOX_WEBHOOK_SECRET": self.config.github.webhook_secret}
+        return Part("sandbox", command, lambda: {**self.environment(), **secret}, self.console)
+
+    @property
+    def parts(self) -> list[Part]:
+        found = [self.sandbox, *self.web, self.cluster, self.mirin]
+        return [part for part in found if part is not None]
+
+    def run(self, log_in: str) -> None:
+        """Until a signal comes. ``log_in`` is what the first page of text says about logging in."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # nohup asks us to outlive a terminal. A shell ignores SIGINT for what it starts in the background, too;
+            # whoever sends that one all the same means it.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        record = sandbox_url_file(self.config.var)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        if self.sandbox is not None:
+            record.write_text(self.sandbox_url)
+        else:
+            record.unlink(missing_ok=True)
+        try:
+            for part in self.parts:
+                if part is self.cluster:
+                    self.wait_for_sandbox()
+                part.start()
+            self.cluster_watch.start()
+            self.web_watch.start()
+            has_greeted = False
+            while not self.stopping.wait(TICK_SECONDS):
+                self.look_after_redis()
+                self.look_after_parts()
+                if not has_greeted and self.web_watch.is_up.is_set():
+                    self.console.show(banner(self.config, url_of(self.listener), self.sandbox_url, log_in))
+                    has_greeted = True
+        finally:
+            self.stop()
+            if self.sandbox is not None:
+                record.unlink(missing_ok=True)
+
+    def wait_for_sandbox(self) -> None:
+        """The first pollers run at once, and would fail against stand-ins that are still starting."""
+        port, deadline = int(self.sandbox_url.rpartition(":")[2]), time.monotonic() + SANDBOX_START_SECONDS
+        while self.sandbox is not None and port_is_free(port) and time.monotonic() < deadline:
+            if self.stopping.wait(0.05):
+                return
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.signals += 1
+        self.stopping.set()
+
+    def look_after_parts(self) -> None:
+        if self.cluster.pid is not None and self.cluster.pid == self.cluster_watch.hung_pid:
+            seconds = self.config.cluster_hang_seconds
+            self.console.say(
+                f"the cluster has done no work for {seconds} s although there is some; starting it again"
+            )
+            self.cluster.restart_now()
+        if self.web_watch.is_silent.is_set():
+            self.web_watch.is_silent.clear()
+            self.console.say("the web has not answered for a minute; starting it again")
+            for part in self.web:
+                part.restart_now()
+        for part in self.parts:
+            part.watch()
+
+    def look_after_redis(self) -> None:
+        """Start the embedded Redis again if it ended, or if another process's that we shared is gone."""
+        if self.embedded is None or time.monotonic() < self._redis_look_at:
+            return
+        self._redis_look_at = time.monotonic() + REDIS_LOOK_SECONDS
+        ours = self.embedded.process
+        if ours is not None and ours.poll() is None:
+            self._redis_failures = 0
+            self._redis_look_at = 0.0  # our own child is asked at every tick: that costs nothing
+            return
+        if ours is None and self.embedded.answers():
+            return
+        self._redis_failures += 1
+        try:
+            self.embedded.ensure()
+        except RedisUnavailable as error:
+            self._redis_look_at = time.monotonic() + pause_before_restart(self._redis_failures)
+            self.console.say(f"Redis is down: {error}")
+            return
+        self.console.say("Redis had ended and was started again")
+        if self.embedded.url != self.redis_url:
+            self.redis_url = self.embedded.url
+            point_to(self.redis_url)
+            self.console.say(
+                "Redis has another port now, since its old one was taken; starting the parts again"
+            )
+            for part in self.parts:
+                part.restart_now()
+
+    def stop(self) -> None:
+        """Web first, so that waiting agents are answered; then the pollers, the stand-ins, and Redis last."""
+        begun, seen = time.monotonic(), self.signals
+        self.console.say("stopping")
+        self.cluster_watch.stopping.set()
+        self.web_watch.stopping.set()
+        self.listener.close()
+        pollers = [part for part in (self.cluster, self.mirin) if part is not None]
+        stands = [self.sandbox] if self.sandbox is not None else []
+        for parts, seconds in ((self.web, WEB_GONE), (pollers, CLUSTER_GONE), (stands, SANDBOX_GONE)):
+            for part in parts:
+                part.ask_to_end()
+            for part in parts:
+                # A second Ctrl-C means now.
+                while not part.has_ended(min(begun + seconds, time.monotonic() + TICK_SECONDS)):
+                    if self.signals > seen or time.monotonic() >= begun + seconds:
+                        break
+                part.kill()
+        if self.embedded is not None:
+            self.embedded.stop()
+        self.console.say("stopped")

@@ -1,0 +1,173 @@
+"""Feeds into items: which feeds there are, fetching one, adding what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from random import random
+
+from django.db import connection, transaction
+
+from broker_project.lib.errors import OutsideError
+from broker_project.lib.http import Fetcher
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redaction import redact
+from broker_project.lib.retry import RetryPolicy, backoff_seconds
+from feeds.models import Feed, Item, ItemDetail, new_item
+from feeds.reading.parsing import Entry, NotAFeed, parse_feed
+
+log = get_logger(__name__)
+
+MAX_FEED_BYTES = 16 * 2**20  # some forty thousand entries
+# A little less than the poller's interval, so that a run which is some seconds early finds its feeds due.
+FETCH_INTERVAL = timedelta(minutes=14)
+BACKOFF = RetryPolicy(base_seconds=15 * 60, factor=2.0, cap_seconds=24 * 3600)
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class FetchOutcome:
+    """How a fetch ended: ``error`` is empty if it went well."""
+
+    added: int = 0
+    known: int = 0
+    skipped: int = 0
+    is_unchanged: bool = False
+    error: str = ""
+
+
+def sync_feeds(urls: Sequence[str]) -> int:
+    """A row for every address of the setting. None is removed; :func:`feeds.selectors.due_feeds` chooses."""
+    known = set(Feed.objects.filter(url__in=urls).values_list("url", flat=True))
+    new = [Feed(url=url, source=Feed.Source.SETTING) for url in urls if url not in known]
+    Feed.objects.bulk_create(new, ignore_conflicts=True)
+    return len(new)
+
+
+def fetch_feed(feed: Feed, fetcher: Fetcher, now: datetime) -> FetchOutcome:
+    """Fetch one feed and add what is new. However it ends, the outcome and the next time are on its row."""
+    headers = {}
+    if feed.etag:
+        headers["If-None-Match"] = feed.etag
+    if feed.last_modified:
+        headers["If-Modified-Since"] = feed.last_modified
+    try:
+        fetched = fetcher.fetch(feed.url, max_bytes=MAX_FEED_BYTES, headers=headers)
+        if fetched.status == 304:
+            _save_success(feed, now)
+            return FetchOutcome(is_unchanged=True)
+        content_type = fetched.headers.get("content-type", "")
+        parsed = parse_feed(fetched.body, content_type=content_type, base_url=fetched.url)
+        added = add_items(feed, parsed.entries, now)
+    except (OutsideError, NotAFeed) as error:
+        return _save_failure(feed, error, now)
+    except Exception as error:  # one feed's surprise must not keep the others from being fetched
+        log.exception("feed not processed", feed=feed.pk)
+        return _save_failure(feed, error, now)
+    # The validators are stored only with the items they vouch for.
+    _save_success(
+        feed,
+        now,
+        title=parsed.title or feed.title,
+        etag=fetched.headers.get("etag", "")[:500],
+        last_modified=fetched.headers.get("last-modified", "")[:100],
+        last_added=added,
+        last_skipped=parsed.skipped,
+    )
+    return FetchOutcome(added, len(parsed.entries) - added, parsed.skipped)
+
+
+def _save_success(feed: Feed, now: datetime, **changes: object) -> None:
+    _save(feed, last_fetch_at=now, next_fetch_at=now + FETCH_INTERVAL, failures=0, last_error="", **changes)
+
+
+def _save_failure(feed: Feed, error: Exception, now: datetime) -> FetchOutcome:
+    failures = feed.failures + 1
+    delay = backoff_seconds(BACKOFF, failures, random())  # noqa: S311 - jitter, not a secret
+    if isinstance(error, OutsideError) and error.retry_after_seconds is not None:
+        delay = min(max(delay, error.retry_after_seconds), BACKOFF.cap_seconds)
+    text = redact(str(error) or type(error).__name__, 1000)
+    next_at = now + timedelta(seconds=delay)
+    _save(feed, last_fetch_at=now, next_fetch_at=next_at, failures=failures, last_error=text)
+    return FetchOutcome(error=text)
+
+
+def _save(feed: Feed, **changes: object) -> None:
+    for name, value in changes.items():
+        setattr(feed, name, value)
+    # Only these columns: an admin may have paused the feed while it was being fetched.
+    feed.save(update_fields=list(changes))
+
+
+def add_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
+    """Insert what is not known yet; a known address changes nothing. Returns how many are new."""
+    added = 0
+    rest = iter(entries)
+    # A transaction for each batch: a feed of ten thousand must not keep other writers waiting for seconds.
+    while batch := list(islice(rest, BATCH)):
+        known = set(Item.objects.filter(url__in=[entry.url for entry in batch]).values_list("url", flat=True))
+        new = [entry for entry in batch if entry.url not in known]
+        if new:
+            with transaction.atomic():
+                added += insert_items(feed, new, now)
+    return added
+
+
+def insert_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
+    """Rows of ``items`` and one beside each of them, past Django's model instances: those cost ten times the insert.
+
+    An address that another process inserted meanwhile is left to it. Its row has its detail from the same
+    transaction, so what is newer than our beginning and has none is ours to describe.
+    """
+    item, detail = Item._meta, ItemDetail._meta
+    stored = {field.attname: field for field in item.concrete_fields if not field.primary_key}
+    model = new_item("", "", now, now)
+    fixed = {name: field.get_db_prep_save(getattr(model, name), connection) for name, field in stored.items()}
+    moment = connection.ops.adapt_datetimefield_value
+    rows = [
+        list(
+            {
+                **fixed,
+                "url": entry.url,
+                "title": entry.title,
+                "published_at": moment(entry.published_at),
+            }.values()
+        )
+        for entry in entries
+    ]
+    beside = ItemDetail(feed=feed)
+    columns = [field for field in detail.concrete_fields if not field.primary_key]
+    values = [field.get_db_prep_save(getattr(beside, field.attname), connection) for field in columns]
+    newest = Item.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {item.db_table} ({', '.join(stored)}) VALUES ({placeholders(stored)})"  # noqa: S608
+            " ON CONFLICT DO NOTHING",
+            rows,
+        )
+        cursor.execute(
+            f"INSERT INTO {detail.db_table} (item_id, {', '.join(field.attname for field in columns)})"  # noqa: S608
+            f" SELECT i.id, {placeholders(columns)} FROM {item.db_table} i WHERE i.id > %s"
+            f" AND NOT EXISTS (SELECT 1 FROM {detail.db_table} d WHERE d.item_id = i.id)",
+            [*values, newest],
+        )
+        return int(cursor.rowcount)
+
+
+def placeholders(columns: Sized) -> str:
+    return ", ".join(["%s"] * len(columns))
+
+
+def pause_feed(feed_id: int) -> bool:
+    return bool(Feed.objects.filter(pk=feed_id, is_enabled=True).update(is_enabled=False))
+
+
+def resume_feed(feed_id: int, now: datetime) -> bool:
+    """Enabled again and due at once, its failures forgiven."""
+    return bool(
+        Feed.objects.filter(pk=feed_id, is_enabled=False).update(
+            is_enabled=True, next_fetch_at=now, failures=0
+        )
+    )

@@ -1,0 +1,256 @@
+"""What the ``mirin`` channel can be asked to do (seed 002), through the same services as the HTTP API.
+
+Whoever may publish on this Redis is trusted: an ``agentId`` is taken at its word, there are no tokens here.
+Keep the Redis of a broker to those who may speak for every agent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic.alias_generators import to_camel
+
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.client import redis_client
+from tasks.agents_api.agent_cache import check_agent_id
+from tasks.agents_api.task_request import refusal_before_claim
+from tasks.lifecycle import AssignmentState, IssueStatus, TaskType
+from tasks.models import Assignment, Issue, PullRequest, Repository
+from tasks.offers.candidates import subjects
+from tasks.offers.index import keys_of, not_offered_reason
+from tasks.offers.projector import lease_expires_at
+from tasks.services import admin_actions as operating
+from tasks.services.agents import agent_named
+from tasks.services.checkouts import CheckoutRefused, check_out
+from tasks.services.leases import (
+    LeaseLost,
+    complete_assignment,
+    fail_assignment,
+    release_assignment,
+    restore_heartbeat,
+    save_heartbeat,
+)
+from tasks.services.snapshots import status_of
+
+PROCESS_ID = re.compile(r"issue-([1-9][0-9]{0,8})-(.{1,50})")
+REQUEST_ID_PREFIX = "mirin:"  # the HTTP API's request ids are others
+
+Fields = dict[str, Any]
+IssueNumber = Annotated[StrictInt, Field(ge=1, le=2_000_000_000)]
+
+
+class Refusal(Exception):
+    """``success: false`` with a code and a sentence. Not final: the same request may be tried again."""
+
+    def __init__(self, code: str, message: str, *, is_final: bool = True) -> None:
+        super().__init__(message)
+        self.code, self.message, self.is_final = code, message, is_final
+
+
+class Incoming(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", str_max_length=50_000)
+
+
+class OfIssue(Incoming):
+    issue_number: IssueNumber
+
+
+class OfProcess(Incoming):
+    """Which agent on which issue: by ``processId``, or by ``issueNumber`` and ``agentId``."""
+
+    process_id: StrictStr | None = None
+    issue_number: IssueNumber | None = None
+    agent_id: StrictStr | None = None
+
+    def resolve(self) -> tuple[int, str]:
+        """Issue and agent. Raises :class:`Refusal` if they are not said, or said in two ways."""
+        number, agent = self.issue_number, self.agent_id
+        if self.process_id is not None:
+            match = PROCESS_ID.fullmatch(self.process_id)
+            if match is None:
+                raise Refusal("bad_request", "processId: a process is called issue-{number}-{agent}.")
+            if number not in (None, int(match[1])) or agent not in (None, match[2]):
+                raise Refusal("bad_request", "processId names another issue or agent than the rest.")
+            number, agent = int(match[1]), match[2]
+        if number is None or agent is None:
+            raise Refusal("bad_request", "Name the processId, or issueNumber and agentId.")
+        if problem := check_agent_id(agent):
+            raise Refusal("bad_request", f"agentId: {problem}.")
+        return number, agent
+
+
+class Checkout(OfProcess):
+    task_type: Literal["development", "review", "fix"] | None = None
+
+
+class Checkin(OfProcess):
+    status: Literal["completed", "needs-review", "error", "failed", "released", "cancelled", "open"] = (
+        "completed"
+    )
+    result: Any = None
+    reason: StrictStr | None = None
+
+
+class Beat(OfProcess):
+    progress: Annotated[StrictStr, Field(max_length=2000)] | None = None
+
+
+class Cleanup(Incoming):
+    process_id: StrictStr
+
+
+def checkout_issue(repository: Repository, asked: Checkout, request_id: str, now: datetime) -> Fields:
+    number, name = asked.resolve()
+    if (refusal := refusal_before_claim()) and refusal.body is not None:
+        raise Refusal(refusal.body["error"], refusal.body["message"])
+    agent = agent_named(name)
+    if not agent.is_enabled:
+        raise Refusal("agent_disabled", "This agent is switched off.")
+    wanted = TaskType(asked.task_type) if asked.task_type else None
+    try:
+        assignment = check_out(repository, number, agent, REQUEST_ID_PREFIX + request_id, now, wanted)
+    except CheckoutRefused as refused:
+        raise Refusal(refused.code, refused.message, is_final=refused.is_final) from refused
+    if assignment.number != number:
+        raise Refusal("bad_request", f"This requestId belongs to the checkout of issue {assignment.number}.")
+    return {**described(assignment), "task": assignment.answer}
+
+
+def checkin_issue(repository: Repository, asked: Checkin, request_id: str, now: datetime) -> Fields:
+    number, name = asked.resolve()
+    assignment = last_of(repository, number, name)
+    try:
+        if asked.status in ("completed", "needs-review"):
+            ended = complete_assignment(assignment, name, asked.result, None, now)
+        elif asked.status in ("error", "failed"):
+            reason = asked.reason or (asked.result if isinstance(asked.result, str) else "")
+            ended = fail_assignment(assignment, name, reason or "checked in with an error", now)
+        else:
+            ended = release_assignment(assignment, name, now)
+    except LeaseLost:
+        assignment.refresh_from_db()
+        raise Refusal(
+            "not_owner", f"Issue {number} is no longer with {name}: it was {assignment.state}."
+        ) from None
+    return described(ended)
+
+
+def heartbeat(repository: Repository, asked: Beat, request_id: str, now: datetime) -> Fields:
+    number, name = asked.resolve()
+    assignment = last_of(repository, number, name)
+    try:
+        beaten = save_heartbeat(assignment.pk, name, asked.progress or "", now)
+    except LeaseLost:
+        raise Refusal("lease_lost", f"The lease is lost: the assignment is {assignment.state}.") from None
+    restore_heartbeat(beaten, now)
+    return {**described(beaten), "cancel": beaten.is_cancelled}
+
+
+def get_issue_status(repository: Repository, asked: OfIssue, request_id: str, now: datetime) -> Fields:
+    number = asked.issue_number
+    live = live_on(repository, number)
+    issue = Issue.objects.filter(repository=repository, number=number).defer("raw", "body").first()
+    pull = PullRequest.objects.filter(repository=repository, number=number).first() if issue is None else None
+    row = issue or pull
+    if row is None:
+        raise Refusal("unknown_issue", f"There is no issue {number}.")
+    last = live or Assignment.objects.filter(repository=repository, number=number).order_by("-id").first()
+    word = status_of(issue) if issue is not None else ("open" if row.is_open else "completed")
+    if live is not None:
+        word = IssueStatus.PROCESSING
+    elif word == IssueStatus.OPEN and last is not None and last.state == AssignmentState.FAILED:
+        word = IssueStatus.ERROR
+    subject = next(iter(subjects(repository, [number])), None)
+    found: Fields = {
+        "issueNumber": number,
+        "status": str(word),
+        "title": row.title,
+        "labels": row.labels,
+        "url": row.html_url,
+        "repository": repository.full_name,
+        "reason": not_offered_reason(subject) if subject is not None else "closed",
+    }
+    return {**found, **(described(live) if live is not None else {}), "status": str(word)}
+
+
+def list_processing_issues(repository: Repository, asked: Incoming, request_id: str, now: datetime) -> Fields:
+    live = Assignment.objects.filter(repository=repository, state=AssignmentState.LIVE)
+    rows = live.select_related("agent", "repository").order_by("number")
+    return {"issues": [described(assignment) for assignment in rows]}
+
+
+def cleanup_process(repository: Repository, asked: Cleanup, request_id: str, now: datetime) -> Fields:
+    """End a process's assignment as released, and forget it among the zombies."""
+    number, name = OfProcess.model_validate({"processId": asked.process_id}).resolve()
+    assignment = last_of(repository, number, name, "unknown_process")
+    is_released = operating.release(assignment, who="mirin", now=now) == ""
+    redis_client().srem(keys_of(repository).key(k.PROCESSES_ZOMBIES), asked.process_id)
+    assignment.refresh_from_db()
+    return {**described(assignment), "released": is_released}
+
+
+Action = Callable[[Repository, Any, str, datetime], Fields]
+ACTIONS: dict[str, tuple[type[Incoming], Action]] = {
+    "checkout_issue": (Checkout, checkout_issue),
+    "checkin_issue": (Checkin, checkin_issue),
+    "heartbeat": (Beat, heartbeat),
+    "get_issue_status": (OfIssue, get_issue_status),
+    "list_processing_issues": (Incoming, list_processing_issues),
+    "cleanup_process": (Cleanup, cleanup_process),
+}
+
+
+def perform(repository: Repository, document: Fields, now: datetime) -> Fields:
+    """Do what a request asks for; what it returns goes into the response. Raises :class:`Refusal`."""
+    name = document.get("action")
+    if not isinstance(name, str) or name not in ACTIONS:
+        raise Refusal("unknown_action", f"There is no such action; there are {', '.join(ACTIONS)}.")
+    model, action = ACTIONS[name]
+    try:
+        asked = model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise Refusal("bad_request", f"{place}: {first['msg']}.") from error
+    return action(repository, asked, str(document["requestId"]), now)
+
+
+def described(assignment: Assignment) -> Fields:
+    started = assignment.started_at or assignment.created_at
+    found: Fields = {
+        "issueNumber": assignment.number,
+        "processId": assignment.process_id,
+        "agentId": assignment.agent.name,
+        "assignmentId": assignment.pk,
+        "state": str(assignment.state),
+        "taskType": str(assignment.task_type),
+        "branch": assignment.branch,
+        "startedAt": started.isoformat(),
+        "lastHeartbeatAt": assignment.last_heartbeat_at.isoformat(),
+    }
+    if assignment.state == AssignmentState.LIVE:
+        found["leaseExpiresAt"] = lease_expires_at(assignment.last_heartbeat_at).isoformat()
+    return found
+
+
+def live_on(repository: Repository, number: int) -> Assignment | None:
+    rows = Assignment.objects.select_related("agent", "repository")
+    return rows.filter(repository=repository, number=number, state=AssignmentState.LIVE).first()
+
+
+def last_of(repository: Repository, number: int, agent: str, unknown: str = "not_checked_out") -> Assignment:
+    """The agent's last assignment of the issue. :class:`Refusal` if it never had one, or another has it."""
+    rows = Assignment.objects.select_related("agent", "repository")
+    found = rows.filter(repository=repository, number=number, agent__name=agent).order_by("-id").first()
+    if found is not None and found.state == AssignmentState.LIVE:
+        return found
+    holder = live_on(repository, number)
+    if holder is not None:
+        raise Refusal("not_owner", f"Issue {number} is with {holder.agent.name}.")
+    if found is None:
+        raise Refusal(unknown, f"{agent} has not checked out issue {number}.")
+    return found

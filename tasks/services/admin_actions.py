@@ -1,0 +1,203 @@
+"""What people do by hand: take an assignment back, park an issue, offer it again.
+
+Every function answers with an empty string if it was done, else with the word for why it was left alone.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext_noop
+from redis.exceptions import RedisError
+
+from broker_project.lib.errors import OutsideError
+from broker_project.lib.logs import get_logger
+from broker_project.lib.redis import keys as k
+from broker_project.lib.redis.batch import Batch
+from broker_project.lib.redis.client import redis_client
+from tasks.github.client import client_for
+from tasks.github.label_marks import mark_labels_changed
+from tasks.lifecycle import LIVE_STATES, PARKED, AssignmentState, IssueStatus
+from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.offers.index import keys_of, refresh_issues
+from tasks.offers.projector import publish_status
+from tasks.services.events import make_event
+from tasks.services.labels import changed_labels, labels_owed, store_labels
+from tasks.services.leases import end, try_to_pay
+
+log = get_logger(__name__)
+
+AT_WORK = gettext_noop("an agent has it")
+BEING_ASSIGNED = gettext_noop("being assigned")
+CLOSED = gettext_noop("closed")
+ENDED = gettext_noop("ended already")
+NOT_PARKED = gettext_noop("not parked")
+PARKED_ALREADY = gettext_noop("parked already")
+GITHUB_SILENT = gettext_noop("GitHub does not answer")
+
+
+def release(assignment: Assignment, *, who: str, now: datetime) -> str:
+    """End it: the issue is on offer at once, its agent hears ``cancel`` with the next heartbeat."""
+    return _take_back(assignment, who=who, now=now, is_parked=False)
+
+
+def _take_back(assignment: Assignment, *, who: str, now: datetime, is_parked: bool) -> str:
+    if assignment.state == AssignmentState.CLAIMING:
+        return BEING_ASSIGNED
+    reason = f"parked by {who}" if is_parked else f"released by {who}"
+    ended = end(
+        assignment,
+        AssignmentState.RELEASED,
+        who=who,
+        now=now,
+        is_cancelled=True,
+        is_parked=is_parked,
+        reason=reason,
+    )
+    return "" if ended else ENDED
+
+
+def park(repository: Repository, number: int, *, who: str, now: datetime) -> str:
+    """Out of the choice until somebody offers it again; a live assignment is taken back first."""
+    labels = known_labels(repository, number)
+    if labels is None:
+        return CLOSED
+    if PARKED in labels:
+        return PARKED_ALREADY
+    live = (
+        Assignment.objects.select_related("agent", "repository")
+        .filter(repository=repository, number=number, state__in=LIVE_STATES)
+        .first()
+    )
+    if live is not None:
+        return _take_back(live, who=who, now=now, is_parked=True)
+    owed = labels_owed([PARKED], comment=parked_by(who))
+    return _change_labels(repository, number, labels, owed, "parked", who, now)
+
+
+def offer_again(repository: Repository, number: int, *, who: str, now: datetime) -> str:
+    """Label off, attempts forgotten, on offer at once if nothing else is in the way."""
+    labels = known_labels(repository, number)
+    if labels is None:
+        return CLOSED
+    if Assignment.objects.filter(repository=repository, number=number, state__in=LIVE_STATES).exists():
+        return AT_WORK
+    issues = Issue.objects.filter(repository=repository, number=number)
+    fixes = FixTask.objects.filter(repository=repository, pull_number=number, state=FixTask.State.OPEN)
+    was_refused = issues.exclude(refused_reason="").exists()
+    if PARKED not in labels and not was_refused:
+        return NOT_PARKED
+    if PARKED in labels:
+        refusal = _change_labels(
+            repository, number, labels, labels_owed(remove=[PARKED]), "offered again", who, now
+        )
+        if refusal:
+            return refusal
+    else:
+        event = make_event(repository, number, "offered again", now=now, who=who, to_status="open")
+        Event.objects.bulk_create([event])
+    issues.update(lost_attempts=0, refused_reason="")
+    fixes.update(lost_attempts=0)
+    _show(repository, number, now)
+    return ""
+
+
+def known_labels(repository: Repository, number: int) -> list[str] | None:
+    """The labels of an open issue, or of the open pull request with that number; None: there is none."""
+    for model in (Issue, PullRequest):
+        rows = model._default_manager.filter(repository=repository, number=number, is_open=True)
+        found = rows.values_list("labels", flat=True).first()
+        if found is not None:
+            return list(found)
+    return None
+
+
+def parked_by(who: str) -> str:
+    return (
+        f"Parked by {who}. Take the label `{PARKED}` off to offer it again.\n\n"
+        f"{who} が保留しました。ラベル `{PARKED}` を外すと、もう一度割り当ての対象になります。"
+    )
+
+
+def _change_labels(
+    repository: Repository,
+    number: int,
+    labels: list[str],
+    owed: dict[str, Any],
+    what: str,
+    who: str,
+    now: datetime,
+) -> str:
+    """Change an idle issue's labels here and on GitHub. What GitHub does not take now is owed."""
+    last = (
+        Assignment.objects.select_related("agent", "repository")
+        .filter(repository=repository, number=number)
+        .order_by("-id")
+        .first()
+    )
+    if last is None and not _tell_github(repository, number, owed):
+        return GITHUB_SILENT
+    after = changed_labels(labels, owed)
+    word = IssueStatus.PARKED if PARKED in after else IssueStatus.OPEN
+    with transaction.atomic():
+        if last is not None:
+            last.labels_due = Assignment.objects.select_for_update().get(pk=last.pk).labels_due
+            last.labels_due = merged(last.labels_due, owed)
+            Assignment.objects.filter(pk=last.pk).update(labels_due=last.labels_due)
+        store_labels(repository, number, after, now)
+        before = IssueStatus.PARKED if PARKED in labels else IssueStatus.OPEN
+        event = make_event(
+            repository, number, what, now=now, who=who, from_status=str(before), to_status=str(word)
+        )
+        Event.objects.bulk_create([event])
+    _show(repository, number, now, word)
+    if last is not None:
+        try_to_pay(last)
+    return ""
+
+
+def _tell_github(repository: Repository, number: int, owed: dict[str, Any]) -> bool:
+    try:
+        client = client_for(repository)
+        if owed["add"]:
+            client.add_labels(number, owed["add"])
+        for name in owed["remove"]:
+            client.remove_label(number, name)
+        if comment := owed.get("comment"):
+            client.comment(number, comment)
+    except OutsideError as error:
+        log.warning("labels not changed", issue=number, error=str(error))
+        return False
+    mark_labels_changed(repository.pk, number)
+    return True
+
+
+def merged(before: dict[str, Any] | None, owed: dict[str, Any]) -> dict[str, Any]:
+    """Both debts as one: the newer wish about a label stands."""
+    if before is None:
+        return owed
+    add = [name for name in before["add"] if name not in owed["remove"]]
+    remove = [name for name in before["remove"] if name not in owed["add"]]
+    comments = [text for text in (before.get("comment"), owed.get("comment")) if text]
+    return labels_owed(
+        dict.fromkeys([*add, *owed["add"]]),
+        dict.fromkeys([*remove, *owed["remove"]]),
+        "\n\n".join(comments),
+    )
+
+
+def _show(repository: Repository, number: int, now: datetime, word: IssueStatus = IssueStatus.OPEN) -> None:
+    """Redis follows; while it is away nothing is lost, the rebuild writes it again."""
+    try:
+        keys = keys_of(repository)
+        batch = Batch(redis_client())
+        mapping = {"status": str(word), "updatedAt": now.isoformat()}
+        batch.hdel(keys.key(k.ISSUE_STATUS, number=number), "reason")
+        batch.hset(keys.key(k.ISSUE_STATUS, number=number), mapping=mapping)
+        publish_status(batch, keys, repository, number, word, now)
+        batch.execute()
+        refresh_issues(repository, [number], now)
+    except RedisError as error:
+        log.warning("Redis is behind", issue=number, error=str(error))
