@@ -13,7 +13,9 @@ from broker_project.lib.redis.keys import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker_project", "tasks", "feeds", "fixtures")
-REGISTRY_FILES = {"keyspace.py", "keyspace_spec.py", "keyspace_config.py"}
+REGISTRY_FILES = {
+    ROOT / "broker_project/lib/redis" / name for name in ("keys.py", "key_spec.py", "key_config.py")
+}
 # Redis commands that no dictionary or file object has as a method.
 COMMANDS = frozenset(
     {"hset", "hget", "hgetall", "hmget", "hdel", "hincrby", "sadd", "srem", "smembers", "sismember", "scard"}
@@ -31,7 +33,7 @@ def beginnings() -> set[str]:
 def sources() -> Iterator[Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if path.name not in REGISTRY_FILES and "migrations" not in path.parts:
+            if path not in REGISTRY_FILES and "migrations" not in path.parts:
                 yield path
 
 

@@ -23,7 +23,8 @@ from django.core.cache import cache
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
-from broker_project.lib import dynamic_config, keyspace as k
+from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.flags import clear_flag, set_flag
 from broker_project.lib.redis.key_config import sample_keys
 from broker_project.lib.redis.locks import held_lock, new_owner
