@@ -50,6 +50,11 @@ class StatusEvent(models.Model):
     def shown_to(self) -> str:
         return self.status_label(self.to_status)
 
+    @property
+    def shown_reason(self) -> str:
+        """Why, in the reader's language where the event keeps a code for it."""
+        return self.reason
+
 
 class Poller(models.Model):
     """A poller as an operator sees it. The table of pollers itself is code: :mod:`broker_project.ops.clock.pollers`."""

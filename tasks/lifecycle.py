@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from tasks.reasons import Reason, ReasonCode
+
 IN_PROGRESS = "in-progress"
 NEEDS_REVIEW = "needs-review"
 REVIEW_DONE = "review-done"
@@ -94,7 +96,7 @@ class PullFacts:
     number: int
     is_open: bool
     fingerprint: str
-    branch_problem: str = ""  # of its branches, which whoever opened it has named
+    branch_problem: Reason | None = None  # of its branches, which whoever opened it has named
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,9 @@ class IssueFacts:
     updated_at: datetime
     is_fix: bool = False
     is_taken: bool = False  # a live assignment exists, whatever the labels say
-    withheld: str = ""  # what GitHub refused, or why one of the optional gates keeps it back
+    withheld: Reason | None = None  # what GitHub refused, or why one of the optional gates keeps it back
     has_deliverables: bool = True
-    branch_problem: str = ""  # a name that git or safety forbids
+    branch_problem: Reason | None = None  # a name that git or safety forbids
     pull: PullFacts | None = None  # the linked pull request
     review_detected_at: datetime | None = None
     reviewed_fingerprint: str = ""
@@ -145,49 +147,49 @@ class Offer:
 @dataclass(frozen=True)
 class NotOffered:
     number: int
-    reason: str
+    reason: Reason
 
 
 def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: timedelta) -> Offer | NotOffered:
     """Whether an issue can be handed out to anybody at all, and if not, why: the first rule that applies."""
 
-    def refuse(reason: str) -> NotOffered:
-        return NotOffered(facts.number, reason)
+    def refuse(code: ReasonCode, **parameters: str) -> NotOffered:
+        return NotOffered(facts.number, Reason.of(code, **parameters))
 
     labels = set(facts.labels)
     if facts.is_taken:
-        return refuse("an agent has it")
+        return refuse(ReasonCode.TAKEN)
     if IN_PROGRESS in labels:
-        return refuse(f"labelled {IN_PROGRESS}")
+        return refuse(ReasonCode.LABELLED, label=IN_PROGRESS)
     if PARKED in labels:
-        return refuse("parked for a person")
+        return refuse(ReasonCode.PARKED)
     for label in NEVER_OFFERED:
         if label in labels:
-            return refuse(f"labelled {label}")
+            return refuse(ReasonCode.LABELLED, label=label)
     roles = tuple(sorted(labels & set(known_roles)))
     if not roles:
-        return refuse("no role label")
+        return refuse(ReasonCode.NO_ROLE)
     task_type = facts.task_type
     if task_type is TaskType.DEVELOPMENT:
         if facts.priority is None:
-            return refuse("no priority label")
+            return refuse(ReasonCode.NO_PRIORITY)
         if facts.branch_problem and not facts.withheld:
-            return refuse(facts.branch_problem)
+            return NotOffered(facts.number, facts.branch_problem)
     if facts.withheld:
-        return refuse(facts.withheld)
+        return NotOffered(facts.number, facts.withheld)
     if task_type is not TaskType.FIX and not facts.has_deliverables:
-        return refuse("no section 成果物")
+        return refuse(ReasonCode.NO_DELIVERABLES)
     due_at = None
     if task_type is TaskType.REVIEW:
         if facts.pull is None or not facts.pull.is_open:
-            return refuse("no open pull request is linked")
+            return refuse(ReasonCode.NO_PULL_REQUEST)
         if facts.reviewed_fingerprint and facts.reviewed_fingerprint == facts.pull.fingerprint:
-            return refuse("reviewed; waits for a new commit or comment")
+            return refuse(ReasonCode.REVIEWED)
         if facts.review_detected_at is None:
-            return refuse("the wish for a review was not seen yet")
+            return refuse(ReasonCode.REVIEW_NOT_SEEN)
         due_at = facts.review_detected_at + review_delay
     if task_type is not TaskType.DEVELOPMENT and facts.pull is not None and facts.pull.branch_problem:
-        return refuse(facts.pull.branch_problem)
+        return NotOffered(facts.number, facts.pull.branch_problem)
     return Offer(facts.number, task_type, roles, facts.priority, facts.updated_at, due_at)
 
 
@@ -217,23 +219,23 @@ def is_due(offer: Offer, now: datetime) -> bool:
     return offer.due_at is None or now >= offer.due_at
 
 
-def why_not(offer: Offer, agent_roles: Collection[str], best: int | None, now: datetime) -> str:
-    """Why an offer does not go to an agent with these roles (none: any role); empty if it does."""
+def why_not(offer: Offer, agent_roles: Collection[str], best: int | None, now: datetime) -> Reason | None:
+    """Why an offer does not go to an agent with these roles (none: any role); None if it does."""
     if agent_roles and not set(agent_roles) & set(offer.roles):
-        return "needs the role " + " or ".join(offer.roles)
+        return Reason.of(ReasonCode.OTHER_ROLE, roles=offer.roles)
     if not is_due(offer, now):
         assert offer.due_at is not None
-        return f"review due at {offer.due_at:%Y-%m-%dT%H:%M:%SZ}"
+        return Reason.of(ReasonCode.REVIEW_NOT_DUE, time=f"{offer.due_at:%Y-%m-%dT%H:%M:%SZ}")
     if offer.priority is not None and offer.priority != best:
-        return f"behind P{best}"
-    return ""
+        return Reason.of(ReasonCode.BEHIND_PRIORITY, priority=str(best))
+    return None
 
 
 def choose(
     offers: Iterable[Offer], agent_roles: Collection[str], best: int | None, now: datetime
 ) -> list[Offer]:
     """What an agent would be given, in order. The scripts in Redis come to the same (a test compares them)."""
-    fitting = [offer for offer in offers if not why_not(offer, agent_roles, best, now)]
+    fitting = [offer for offer in offers if why_not(offer, agent_roles, best, now) is None]
     return sorted(fitting, key=lambda offer: offer.order)
 
 

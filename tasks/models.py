@@ -6,13 +6,17 @@ built again from these tables and GitHub.
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from broker_project.lib.hidden_text import made_visible
 from broker_project.models import StatusEvent
 from tasks.lifecycle import LIVE_STATES, AssignmentState, TaskType
+from tasks.reasons import Reason
 
 STATE_CHOICES = [
     (AssignmentState.CLAIMING, _("being assigned")),
@@ -28,6 +32,12 @@ TYPE_CHOICES = [
     (TaskType.REVIEW, _("review")),
     (TaskType.FIX, _("fix")),
 ]
+
+
+def in_readers_language(text: str, coded: Any) -> str:
+    """A row's reason from its code; the text as it is where there is none."""
+    reason = Reason.from_row(text, coded)
+    return reason.sentence if reason else ""
 
 
 class Repository(models.Model):
@@ -78,6 +88,9 @@ class Issue(models.Model):
     lost_attempts = models.PositiveIntegerField(_("lost or failed attempts"), default=0)
     # Why GitHub would not let us assign it; cleared when the issue changes.
     refused_reason = models.TextField(_("refused because"), blank=True)
+    coded_refusal = models.JSONField(
+        null=True, editable=False
+    )  # see Reason.as_json; NULL: only the text is known
 
     class Meta:
         verbose_name = _("issue")
@@ -90,6 +103,10 @@ class Issue(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.number} {made_visible(self.title)[:80]}"
+
+    @property
+    def refusal(self) -> Reason | None:
+        return Reason.from_row(self.refused_reason, self.coded_refusal)
 
 
 class EditedIssue(models.Model):
@@ -226,7 +243,10 @@ class Assignment(models.Model):
     request_id = models.CharField(_("request id"), max_length=100, null=True, blank=True)  # noqa: DJ001 - NULLs may repeat
     progress = models.TextField(_("progress"), blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
-    reason = models.TextField(_("reason"), blank=True)
+    reason = models.TextField(_("reason"), blank=True)  # in English, or as the agent wrote it
+    coded_reason = models.JSONField(
+        null=True, editable=False
+    )  # see Reason.as_json; NULL: only the text is known
     is_cancelled = models.BooleanField(_("cancelled"), default=False)
     answer = models.JSONField(default=dict)  # the task as the agent got it, for replay
     # Label changes that GitHub has not taken yet: {"add": […], "remove": […], "comment": "…"}; NULL: all done.
@@ -262,6 +282,45 @@ class Assignment(models.Model):
     def process_id(self) -> str:
         return f"issue-{self.number}-{self.agent.name}"
 
+    @property
+    def shown_reason(self) -> str:
+        return in_readers_language(self.reason, self.coded_reason)
+
+
+# What events are called, for the filter of their list and for translation.
+EVENT_KINDS = (
+    gettext_noop("opened"),
+    gettext_noop("reopened"),
+    gettext_noop("closed"),
+    gettext_noop("parked"),
+    gettext_noop("unparked"),
+    gettext_noop("offered again"),
+    gettext_noop("review wanted"),
+    gettext_noop("review-done"),
+    gettext_noop("assigned"),
+    gettext_noop("completed"),
+    gettext_noop("failed"),
+    gettext_noop("released"),
+    gettext_noop("lost"),
+    gettext_noop("aborted"),
+    gettext_noop("cancelled"),
+    gettext_noop("fix wanted"),
+    gettext_noop("refused"),
+    gettext_noop("labels given up"),
+    gettext_noop("edited"),
+    gettext_noop("edit taken back"),
+    gettext_noop("approved"),
+    gettext_noop("pull request opened"),
+    gettext_noop("pull request reopened"),
+)
+# What their columns "from" and "to" may hold beside these.
+STATUS_WORDS = (
+    gettext_noop("open"),
+    gettext_noop("processing"),
+    gettext_noop("needs-review"),
+    gettext_noop("error"),
+)
+
 
 class Event(StatusEvent):
     """The timeline of an issue: of its assignments, its parking, its labels."""
@@ -278,6 +337,9 @@ class Event(StatusEvent):
         related_name="events",
         verbose_name=_("assignment"),
     )
+    coded_reason = models.JSONField(
+        null=True, editable=False
+    )  # see Reason.as_json; NULL: only the text is known
 
     class Meta:
         verbose_name = _("event")
@@ -286,6 +348,10 @@ class Event(StatusEvent):
 
     def __str__(self) -> str:
         return f"#{self.number} {self.what}"
+
+    @property
+    def shown_reason(self) -> str:
+        return in_readers_language(self.reason, self.coded_reason)
 
 
 class PromptTemplate(models.Model):

@@ -23,9 +23,10 @@ from tasks.models import (
     PullRequest,
     Repository,
 )
-from tasks.offers import issue_selectors as issue_states
+from tasks.offers import issue_selectors
 from tasks.offers.candidates import subjects
 from tasks.offers.index import review_delay
+from tasks.reasons import Reason, ReasonCode
 
 HISTORY = 100
 
@@ -37,7 +38,7 @@ class Explained:
     title: str
     priority: int | None
     offered: bool
-    reason: str
+    reason: Reason
 
 
 def explanation(
@@ -71,8 +72,8 @@ def explanation(
                 facts.number,
                 facts.title,
                 facts.priority,
-                offered=not reason,
-                reason=reason or "on offer",
+                offered=reason is None,
+                reason=reason or Reason.of(ReasonCode.ON_OFFER),
             )
         )
     return sorted(found, key=lambda row: (not row.offered, row.number))
@@ -124,11 +125,11 @@ def issue_counts() -> dict[str, int]:
         return {
             "open": by_open.get(True, 0),
             "closed": by_open.get(False, 0),
-            "on_offer": issue_states.on_offer(rows).count(),
+            "on_offer": issue_selectors.on_offer(rows).count(),
             "at_work": Assignment.objects.filter(state__in=LIVE_STATES).count(),
-            "in_review": issue_states.in_review(rows).count(),
-            "parked": issue_states.parked(rows).count(),
-            "edited": issue_states.edited(rows).count(),
+            "in_review": issue_selectors.in_review(rows).count(),
+            "parked": issue_selectors.parked(rows).count(),
+            "edited": issue_selectors.edited(rows).count(),
         }
 
     return remembered("issues", count)

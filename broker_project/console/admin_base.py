@@ -136,7 +136,7 @@ class TimelineAdmin(EvidenceAdmin[ModelT]):
 
     @admin.display(description=gettext_lazy("reason"))
     def shown_reason(self, event: Any) -> str:
-        return made_visible(event.reason)[:120]
+        return made_visible(event.shown_reason)[:120]
 
 
 class OneRowAdmin(BaseAdmin[ModelT]):

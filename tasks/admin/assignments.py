@@ -69,7 +69,7 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
 
     @admin.display(description=_("reason"))
     def shown_reason(self, row: Assignment) -> str:
-        return short(row.reason, 80)
+        return short(row.shown_reason, 80)
 
     @admin.display(description=_("lease until"))
     def lease_expires(self, row: Assignment) -> str:

@@ -16,8 +16,7 @@ from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.hidden_text import made_visible
 from tasks import selectors
 from tasks.admin.shown import issue_link, label_chips, outside_link
-from tasks.models import Event, FixTask, PullRequest, WebhookDelivery
-from tasks.reasons import EVENT_KINDS
+from tasks.models import EVENT_KINDS, Event, FixTask, PullRequest, WebhookDelivery
 
 
 @admin.register(PullRequest)

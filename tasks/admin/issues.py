@@ -26,9 +26,8 @@ from tasks.admin.differences import difference
 from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short, who
 from tasks.lifecycle import LIVE_STATES, PARKED
 from tasks.models import Issue
-from tasks.offers import issue_selectors as issue_states
-from tasks.offers.policy import EDITED
-from tasks.reasons import advice_for, reason_in_words
+from tasks.offers import issue_selectors
+from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
 from tasks.services import approvals
 
@@ -36,11 +35,11 @@ CHANGE_PAGE = "admin:tasks_issue_change"
 
 STATES: dict[str, tuple[Any, Callable[[QuerySet[Issue]], QuerySet[Issue]]]] = {
     "open": (_("open"), lambda rows: rows.filter(is_open=True)),
-    "on_offer": (_("on offer"), issue_states.on_offer),
-    "at_work": (_("at work"), issue_states.at_work),
-    "in_review": (_("in review"), issue_states.in_review),
-    "parked": (_("parked"), issue_states.parked),
-    "edited": (_("edited"), issue_states.edited),
+    "on_offer": (_("on offer"), issue_selectors.on_offer),
+    "at_work": (_("at work"), issue_selectors.at_work),
+    "in_review": (_("in review"), issue_selectors.in_review),
+    "parked": (_("parked"), issue_selectors.parked),
+    "edited": (_("edited"), issue_selectors.edited),
     "closed": (_("closed"), lambda rows: rows.filter(is_open=False)),
 }
 
@@ -100,7 +99,8 @@ class IssueAdmin(EvidenceAdmin[Issue]):
 
     @admin.display(description=_("where it stands"))
     def why(self, issue: Issue) -> str:
-        return reason_in_words(getattr(issue, "verdict", ""))
+        reason: Reason | None = getattr(issue, "verdict", None)
+        return reason.sentence if reason else ""
 
     # Actions
 
@@ -180,22 +180,22 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         ]
 
     def prepare_rows(self, rows: list[Issue]) -> list[Issue]:
-        found = issue_states.reasons(rows, timezone.now())
+        found = issue_selectors.reasons(rows, timezone.now())
         for row in rows:
-            row.verdict = found.get(row.pk, "")  # type: ignore[attr-defined]
+            row.verdict = found.get(row.pk)  # type: ignore[attr-defined]
         return rows
 
     def page_context(self, request: HttpRequest, row: Issue) -> dict[str, Any]:
-        reason = issue_states.reasons([row], timezone.now()).get(row.pk, "")
+        reason = issue_selectors.reasons([row], timezone.now()).get(row.pk)
+        code = reason.code if reason else None
         attempts = selectors.attempts(row.repository_id, row.number)
         live = next((row for row in attempts if row.state in LIVE_STATES), None)
         return {
             "issue": row,
             "hidden": hidden_count(row.title) + hidden_count(row.body),
-            "reason": reason_in_words(reason),
-            "advice": advice_for(reason),
-            "has_edit": reason == EDITED,
-            "is_on_offer": reason == issue_states.ON_OFFER,
+            "reason": reason,
+            "has_edit": code is ReasonCode.EDITED,
+            "is_on_offer": code is ReasonCode.ON_OFFER,
             "attempts": attempts,
             "live": live,
             "pulls": selectors.linked_pulls(row),
@@ -211,6 +211,6 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         found: list[tuple[str, Any]] = []
         if PARKED not in issue.labels:
             found.append(("park", _("Park")))
-        if not is_live and (PARKED in issue.labels or issue.refused_reason):
+        if not is_live and (PARKED in issue.labels or issue.refusal):
             found.append(("offer_again", _("Offer again")))
         return found

@@ -348,7 +348,7 @@ def explain(request: HttpRequest, agent_id: str) -> Any:
                 "title": row.title,
                 "priority": row.priority,
                 "offered": row.offered,
-                "reason": row.reason,
+                "reason": str(row.reason),
             }
             for row in rows
         ],

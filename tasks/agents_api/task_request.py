@@ -127,7 +127,7 @@ class TaskRequest:
             return Answer(200, outcome.answer)
         if isinstance(outcome, AgentBusy):
             return AgentGotOne()
-        log.info("candidate skipped", issue=issue, reason=outcome.reason)
+        log.info("candidate skipped", issue=issue, reason=str(outcome.reason))
         self.skips += 1
         return None
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from broker_project.lib.hidden_text import has_invisible
+from tasks.reasons import BranchProblem, Reason, ReasonCode
 
 DELIVERABLES = re.compile(r"^## 成果物", re.MULTILINE)
 FEATURE_LINE = re.compile(
@@ -26,7 +27,7 @@ class BranchPlan:
 
 @dataclass(frozen=True)
 class BranchRefused:
-    reason: str
+    reason: Reason
 
 
 def normalise(body: str) -> str:
@@ -45,15 +46,25 @@ def plan_branch(body: str, number: int, default_branch: str) -> BranchPlan | Bra
         written = section_value(text)
     name = f"feature/issue-{number}" if not written else written.replace("issue-xx", f"issue-{number}")
     base = first_value(BASE_LINE, text) or ""
-    if problem := name_problem(name):
-        return BranchRefused(f"branch name refused: {problem}")
-    if name.lower() in {"main", "master", "head", "develop", default_branch.lower()}:
-        return BranchRefused("branch name refused: it is a protected branch")
+    problem = name_problem(name)
+    if problem is None and name.lower() in {"main", "master", "head", "develop", default_branch.lower()}:
+        problem = BranchProblem.PROTECTED
+    if problem is not None:
+        return BranchRefused(Reason.of(ReasonCode.BRANCH_REFUSED, problem=problem))
     if base and (problem := name_problem(base)):
-        return BranchRefused(f"base branch refused: {problem}")
+        return BranchRefused(Reason.of(ReasonCode.BASE_REFUSED, problem=problem))
     if base == name:
-        return BranchRefused("branch name refused: it is its own base branch")
+        return BranchRefused(Reason.of(ReasonCode.BRANCH_REFUSED, problem=BranchProblem.OWN_BASE))
     return BranchPlan(name, base)
+
+
+def ref_problem(head: str, base: str) -> Reason | None:
+    """Why a pull request's branches cannot go to an agent; None if they can."""
+    if problem := name_problem(head):
+        return Reason.of(ReasonCode.BRANCH_REFUSED, problem=problem)
+    if problem := name_problem(base):
+        return Reason.of(ReasonCode.BASE_REFUSED, problem=problem)
+    return None
 
 
 def first_value(pattern: re.Pattern[str], text: str) -> str | None:
@@ -78,22 +89,22 @@ def clean(value: str) -> str:
     return re.sub(r"^[-*][ \t]+", "", value.strip()).strip().strip("`").strip()
 
 
-def name_problem(name: str) -> str:
-    """Why git, or safety, forbids the name; empty if it is fine. The rules of ``git check-ref-format`` and more."""
+def name_problem(name: str) -> BranchProblem | None:
+    """Why git, or safety, forbids the name; None if it is fine. The rules of ``git check-ref-format`` and more."""
     if not name:
-        return "empty"
+        return BranchProblem.EMPTY
     if not name.isprintable() or re.search(r"\s", name) or has_invisible(name):
-        return "spaces, control or hidden characters"
+        return BranchProblem.UNPRINTABLE
     if len(name.encode()) > MAX_BRANCH_BYTES:
-        return "too long"
+        return BranchProblem.TOO_LONG
     if name.startswith(("-", "/", ".")) or name.endswith(("/", ".")):
-        return "begins or ends with a forbidden character"
+        return BranchProblem.ENDS
     if any(part in name for part in ("..", "//", "@{", "/.", "\\")) or any(char in name for char in "~^:?*["):
-        return "characters that git forbids"
+        return BranchProblem.FORBIDDEN
     if name == "@" or any(part.endswith(".lock") for part in name.split("/")):
-        return "a name that git reserves"
+        return BranchProblem.RESERVED
     if name.startswith("refs/") or re.fullmatch(r"[0-9a-fA-F]{40}", name):
-        return "looks like a reference or a commit"
+        return BranchProblem.REFERENCE
     if re.search(r"[$`;|&<>\"'(){}!#%]", name):
-        return "characters that a shell would act on"
-    return ""
+        return BranchProblem.SHELL
+    return None

@@ -59,7 +59,6 @@ USER_AGENT = "broker"
 TIMEOUT_SECONDS = 15
 PER_PAGE = 100
 MAX_PAGES = 1000
-NO_BRANCH = "there is no branch"
 
 # "Reference already exists", or the code already_exists among the errors.
 EXISTS = re.compile(r"\balready[ _]exists\b", re.IGNORECASE)
@@ -94,6 +93,12 @@ class Answer:
     headers: dict[str, str]
     data: Any
     asked_at: datetime
+
+
+class BranchMissing(Missing):
+    def __init__(self, branch: str) -> None:
+        super().__init__(SYSTEM, f"there is no branch {branch!r}", status=404)
+        self.branch = branch
 
 
 class HasFullName(Protocol):
@@ -173,7 +178,7 @@ class GitHubClient:
                 raise
 
     def head_of(self, branch: str) -> str:
-        """The commit that a branch stands at. Raises Missing without the branch."""
+        """The commit that a branch stands at. Raises BranchMissing without the branch."""
         quoted = quote(branch, safe="/")
         try:
             data = as_object(self._call("GET", f"{self._path}/branches/{quoted}").data)
@@ -182,7 +187,7 @@ class GitHubClient:
             try:
                 data = as_object(self._call("GET", f"{self._path}/git/ref/heads/{quoted}").data)
             except Missing:
-                raise Missing(SYSTEM, f"{NO_BRANCH} {branch!r}", status=404) from None
+                raise BranchMissing(branch) from None
             sha = as_object(data.get("object")).get("sha")
         if not isinstance(sha, str) or not sha:
             raise BadAnswer(SYSTEM, "a branch without a commit")

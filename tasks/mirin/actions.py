@@ -23,6 +23,7 @@ from tasks.models import Assignment, Issue, PullRequest, Repository
 from tasks.offers.candidates import subjects
 from tasks.offers.index import keys_of, not_offered_reason
 from tasks.offers.projector import lease_expires_at
+from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
 from tasks.services.agents import agent_named
 from tasks.services.checkouts import CheckoutRefused, check_out
@@ -128,7 +129,7 @@ def checkin_issue(repository: Repository, asked: Checkin, request_id: str, now: 
             ended = complete_assignment(assignment, name, asked.result, None, now)
         elif asked.status in ("error", "failed"):
             reason = asked.reason or (asked.result if isinstance(asked.result, str) else "")
-            ended = fail_assignment(assignment, name, reason or "checked in with an error", now)
+            ended = fail_assignment(assignment, name, reason or Reason.of(ReasonCode.CHECKED_IN_FAILED), now)
         else:
             ended = release_assignment(assignment, name, now)
     except LeaseLost:
@@ -165,6 +166,7 @@ def get_issue_status(repository: Repository, asked: OfIssue, request_id: str, no
     elif word == IssueStatus.OPEN and last is not None and last.state == AssignmentState.FAILED:
         word = IssueStatus.ERROR
     subject = next(iter(subjects(repository, [number])), None)
+    reason = not_offered_reason(subject) if subject is not None else Reason.of(ReasonCode.CLOSED)
     found: Fields = {
         "issueNumber": number,
         "status": str(word),
@@ -172,7 +174,7 @@ def get_issue_status(repository: Repository, asked: OfIssue, request_id: str, no
         "labels": row.labels,
         "url": row.html_url,
         "repository": repository.full_name,
-        "reason": not_offered_reason(subject) if subject is not None else "closed",
+        "reason": str(reason) if reason is not None else "",
     }
     return {**found, **(described(live) if live is not None else {}), "status": str(word)}
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Q
 
 from broker_project.lib.quick_rows import fetch_rows
-from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, name_problem, plan_branch
+from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch, ref_problem
 from tasks.lifecycle import (
     IN_PROGRESS,
     LIVE_STATES,
@@ -23,6 +23,7 @@ from tasks.lifecycle import (
 )
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 from tasks.offers.policy import edited_issues, withheld_reason
+from tasks.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,7 @@ def branch_of(issue: Issue, default_branch: str) -> BranchPlan | BranchRefused:
 
 def pull_facts(pull: PullRequest) -> PullFacts:
     """A branch's name goes to agents and their shells, whoever gave it: the rules for issues hold here, too."""
-    problem = ""
-    if found := name_problem(pull.head_ref):
-        problem = f"branch name refused: {found}"
-    elif found := name_problem(pull.base_ref):
-        problem = f"base branch refused: {found}"
+    problem = ref_problem(pull.head_ref, pull.base_ref)
     return PullFacts(pull.number, pull.is_open, pull.fingerprint, problem)
 
 
@@ -134,7 +131,11 @@ def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
 
 
 def issue_subject(
-    repository: Repository, issue: Issue, pull: PullRequest | None, taken_by: str | None, withheld: str
+    repository: Repository,
+    issue: Issue,
+    pull: PullRequest | None,
+    taken_by: str | None,
+    withheld: Reason | None,
 ) -> Subject:
     """``taken_by``: the agent that has it, empty while that is being arranged, None if nobody has it."""
     plan = branch_of(issue, repository.default_branch)
@@ -144,9 +145,9 @@ def issue_subject(
         labels=tuple(labels_at_work(issue.labels, taken_by) if taken_by else issue.labels),
         updated_at=issue.updated_at,
         is_taken=taken_by is not None,
-        withheld=issue.refused_reason or withheld,
+        withheld=issue.refusal or withheld,
         has_deliverables=has_deliverables(issue.body),
-        branch_problem=plan.reason if isinstance(plan, BranchRefused) else "",
+        branch_problem=plan.reason if isinstance(plan, BranchRefused) else None,
         pull=pull_facts(pull) if pull else None,
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,

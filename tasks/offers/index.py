@@ -39,6 +39,7 @@ from tasks.models import Assignment, FixTask, Issue, Repository
 from tasks.offers.candidates import Subject, labels_at_work, relabelled, subjects
 from tasks.offers.issue_keys import queue_issues, short_form
 from tasks.offers.policy import index_mark
+from tasks.reasons import Reason
 
 log = get_logger(__name__)
 
@@ -378,6 +379,6 @@ def _claim_names(repositories: Sequence[Repository]) -> str:
     return _names_kept[3]
 
 
-def not_offered_reason(subject: Subject) -> str:
+def not_offered_reason(subject: Subject) -> Reason | None:
     verdict = classify(subject.facts, settings.BROKER.role_names, review_delay())
-    return verdict.reason if isinstance(verdict, NotOffered) else ""
+    return verdict.reason if isinstance(verdict, NotOffered) else None

@@ -15,10 +15,7 @@ from tasks.lifecycle import LIVE_STATES, PARKED, Gate, NotOffered, classify, why
 from tasks.models import Assignment, Issue, Repository
 from tasks.offers.candidates import subjects
 from tasks.offers.index import QUEUES, keys_of, review_delay
-
-CLOSED = "closed"
-SWITCHED_OFF = "its repository is switched off"
-ON_OFFER = "on offer"
+from tasks.reasons import Reason, ReasonCode
 
 
 def best_priority() -> int | None:
@@ -28,12 +25,12 @@ def best_priority() -> int | None:
     return found
 
 
-def reasons(issues: Collection[Issue], now: datetime) -> dict[int, str]:
+def reasons(issues: Collection[Issue], now: datetime) -> dict[int, Reason]:
     """By primary key: why each is not on offer, or that it is, to an agent of a fitting role.
 
     A few queries a repository, however many issues.
     """
-    found: dict[int, str] = {}
+    found: dict[int, Reason] = {}
     best = best_priority() if settings.BROKER.priority_gate == Gate.OPEN else None
     for repository in {issue.repository for issue in issues}:
         own = {issue.number: issue for issue in issues if issue.repository_id == repository.pk}
@@ -44,14 +41,15 @@ def reasons(issues: Collection[Issue], now: datetime) -> dict[int, str]:
                 verdicts[subject.facts.number] = verdict.reason
             else:
                 counted = best if settings.BROKER.priority_gate == Gate.OPEN else verdict.priority
-                verdicts[subject.facts.number] = why_not(verdict, (), counted, now) or ON_OFFER
+                reason = why_not(verdict, (), counted, now)
+                verdicts[subject.facts.number] = reason or Reason.of(ReasonCode.ON_OFFER)
         for number, issue in own.items():
             if not issue.is_open:
-                found[issue.pk] = CLOSED
+                found[issue.pk] = Reason.of(ReasonCode.CLOSED)
             elif not repository.is_enabled:
-                found[issue.pk] = SWITCHED_OFF
-            else:
-                found[issue.pk] = verdicts.get(number, "")
+                found[issue.pk] = Reason.of(ReasonCode.REPOSITORY_OFF)
+            elif number in verdicts:
+                found[issue.pk] = verdicts[number]
     return found
 
 

@@ -13,11 +13,10 @@ from django.conf import settings
 
 from tasks.lifecycle import NEEDS_REVIEW
 from tasks.models import EditedIssue, Issue
+from tasks.reasons import Reason, ReasonCode
 
 # GitHub's words for those who own the repository, belong to its organisation or were invited to it.
 WRITERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-FOREIGN_AUTHOR = "its author may not write to the repository"
-EDITED = "edited after its approval; the difference waits for a look"
 
 
 def is_author_refused(issue: Issue) -> bool:
@@ -32,11 +31,11 @@ def edited_issues(issues: Iterable[Issue]) -> Collection[int]:
     return set(EditedIssue.objects.filter(issue_id__in=keys).values_list("issue_id", flat=True))
 
 
-def withheld_reason(issue: Issue, edited: Collection[int]) -> str:
-    """Why a gate keeps an issue back; empty if none does."""
+def withheld_reason(issue: Issue, edited: Collection[int]) -> Reason | None:
+    """Why a gate keeps an issue back; None if none does."""
     if is_author_refused(issue):
-        return FOREIGN_AUTHOR
-    return EDITED if issue.pk in edited else ""
+        return Reason.of(ReasonCode.FOREIGN_AUTHOR)
+    return Reason.of(ReasonCode.EDITED) if issue.pk in edited else None
 
 
 def is_approved_by_labels(issue: Issue) -> bool:

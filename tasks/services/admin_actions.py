@@ -23,6 +23,7 @@ from tasks.lifecycle import LIVE_STATES, PARKED, AssignmentState, IssueStatus
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
 from tasks.offers.index import keys_of, refresh_issues
 from tasks.offers.projector import publish_status
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels, labels_owed, store_labels
 from tasks.services.leases import end, try_to_pay
@@ -46,7 +47,7 @@ def release(assignment: Assignment, *, who: str, now: datetime) -> str:
 def _take_back(assignment: Assignment, *, who: str, now: datetime, is_parked: bool) -> str:
     if assignment.state == AssignmentState.CLAIMING:
         return BEING_ASSIGNED
-    reason = f"parked by {who}" if is_parked else f"released by {who}"
+    reason = Reason.of(ReasonCode.PARKED_BY if is_parked else ReasonCode.RELEASED_BY, who=who)
     ended = end(
         assignment,
         AssignmentState.RELEASED,
@@ -98,7 +99,7 @@ def offer_again(repository: Repository, number: int, *, who: str, now: datetime)
     else:
         event = make_event(repository, number, "offered again", now=now, who=who, to_status="open")
         Event.objects.bulk_create([event])
-    issues.update(lost_attempts=0, refused_reason="")
+    issues.update(lost_attempts=0, refused_reason="", coded_refusal=None)
     fixes.update(lost_attempts=0)
     _show(repository, number, now)
     return ""

@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 from broker_project.lib.logs import get_logger
 from tasks.models import EditedIssue, Event, Issue, Repository
 from tasks.offers.index import refresh_issues
-from tasks.offers.policy import EDITED, is_approved_by_labels
+from tasks.offers.policy import is_approved_by_labels
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
 
 log = get_logger(__name__)
@@ -48,7 +49,8 @@ def note_edits(
             if not is_approved_by_labels(row):
                 continue
             EditedIssue.objects.create(issue=row, title=row.title, body=row.body, edited_at=now)
-            events.append(make_event(repository, row.number, "edited", now=now, who=who, reason=EDITED))
+            reason = Reason.of(ReasonCode.EDITED)
+            events.append(make_event(repository, row.number, "edited", now=now, who=who, reason=reason))
         elif (known.title, known.body) == (new.title, new.body):
             known.delete()
             events.append(make_event(repository, row.number, "edit taken back", now=now, who=who))

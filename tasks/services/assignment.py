@@ -45,9 +45,11 @@ from tasks.offers.index import (
 )
 from tasks.offers.projector import lease_expires_at, lease_seconds, record_assigned
 from tasks.prompts import build_prompt
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.agents import agent_named
 from tasks.services.events import make_event
 from tasks.services.labels import labels_owed, pay_labels
+from tasks.services.refusals import remember_refused
 
 log = get_logger(__name__)
 
@@ -83,7 +85,7 @@ class Assigned:
 class Skipped:
     """This one cannot be handed out, for a reason on record; the next may."""
 
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def insert_claiming(makings: Sequence[Making]) -> None:
         if len(makings) > 1:
             raise
         making = makings[0]
-        making.refusal = AgentBusy() if is_agent_busy(making) else Skipped("an agent has it")
+        making.refusal = AgentBusy() if is_agent_busy(making) else Skipped(Reason.of(ReasonCode.TAKEN))
 
 
 def find_subjects(makings: Sequence[Making]) -> None:
@@ -236,7 +238,7 @@ def plan(making: Making, now: datetime) -> None:
     order, subject = making.order, making.subject
     making.assignment, making.refusal = None, None
     if subject is None:
-        making.refusal = Skipped("gone")
+        making.refusal = Skipped(Reason.of(ReasonCode.GONE))
         return
     verdict = classify(subject.facts, settings.BROKER.role_names, review_delay())
     if isinstance(verdict, NotOffered):  # the index was behind the rows
@@ -309,7 +311,7 @@ def prepare_or_undo(making: Making, heads: Heads) -> None:
             making.outcome = error
             return
         remember_refusal(assignment, subject, error)
-        making.outcome = Skipped(error.message)
+        making.outcome = Skipped(Reason.as_written(error.message))
 
 
 def prepare_on_github(client: GitHubClient, assignment: Assignment, subject: Subject, heads: Heads) -> Work:
@@ -347,7 +349,7 @@ def go_live(makings: Sequence[Making]) -> None:
             insert_rows([assigned_event(making.begun[0], now) for making in live])
     for making in makings:
         # The sweep took it for dead while GitHub kept us waiting, and has undone the rest.
-        making.outcome = Skipped("taken for lost while being assigned")
+        making.outcome = Skipped(Reason.of(ReasonCode.LOST_ASSIGNING))
     for making in live:
         assignment, _ = making.begun
         assignment.state = AssignmentState.LIVE
@@ -379,7 +381,13 @@ def assigned_event(assignment: Assignment, now: datetime) -> Event:
         who=assignment.agent.name,
         from_status="open",
         to_status="processing",
-        reason=f"{assignment.task_type} as {assignment.role} on {assignment.branch}, attempt {assignment.attempt}",
+        reason=Reason.of(
+            ReasonCode.ASSIGNED,
+            task_type=assignment.task_type,
+            role=assignment.role,
+            branch=assignment.branch,
+            attempt=assignment.attempt,
+        ),
         assignment=assignment,
     )
 
@@ -482,11 +490,10 @@ def concerns_this_issue_alone(error: OutsideError) -> bool:
 
 def remember_refusal(assignment: Assignment, subject: Subject, error: OutsideError) -> None:
     """GitHub refused this very issue: it is left out until it changes, and says why."""
-    reason = redact(f"GitHub refused: {error.message}", 500)
     if subject.fix is not None:  # its issue is the one that the pull request closes: not what was refused
         FixTask.objects.filter(pk=subject.fix.pk).update(state=FixTask.State.EXPIRED)
     elif subject.issue is not None:
-        Issue.objects.filter(pk=subject.issue.pk).update(refused_reason=reason)
+        remember_refused(subject.issue, error)
     refresh_issues(assignment.repository, [assignment.number], timezone.now())
 
 

@@ -18,6 +18,7 @@ from tasks.lifecycle import TaskType
 from tasks.models import Event, FixTask, Issue, PullRequest, Repository
 from tasks.offers.candidates import fix_labels
 from tasks.offers.index import keys_of, refresh_issues
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
 from tasks.services.sync import apply_pull
 
@@ -62,7 +63,7 @@ def request_fix(
             now=now,
             who=who,
             to_status="open",
-            reason=f"{len(comments)} review comments",
+            reason=Reason.of(ReasonCode.REVIEW_COMMENTS, count=len(comments)),
         )
         Event.objects.bulk_create([event])
     show_fix(fix, pull)

@@ -31,7 +31,8 @@ from tasks.lifecycle import (
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
 from tasks.offers.index import keys_of, refresh_issues
 from tasks.offers.projector import Change, record_ended
-from tasks.services.events import make_event
+from tasks.reasons import Reason, ReasonCode
+from tasks.services.events import make_event, reason_columns
 from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
 from tasks.services.reviews import remember_review
 
@@ -94,14 +95,15 @@ def complete_assignment(
     )
 
 
-def fail_assignment(assignment: Assignment, agent_name: str, reason: str, now: datetime) -> Assignment:
-    return end_by_agent(assignment, agent_name, AssignmentState.FAILED, now, reason=redact(reason))
+def fail_assignment(
+    assignment: Assignment, agent_name: str, reason: Reason | str, now: datetime
+) -> Assignment:
+    return end_by_agent(assignment, agent_name, AssignmentState.FAILED, now, reason=reason)
 
 
 def release_assignment(assignment: Assignment, agent_name: str, now: datetime) -> Assignment:
-    return end_by_agent(
-        assignment, agent_name, AssignmentState.RELEASED, now, reason="given back by the agent"
-    )
+    reason = Reason.of(ReasonCode.GIVEN_BACK)
+    return end_by_agent(assignment, agent_name, AssignmentState.RELEASED, now, reason=reason)
 
 
 def end_by_agent(
@@ -126,11 +128,12 @@ def end(
     now: datetime,
     is_cancelled: bool | None = None,
     is_parked: bool = False,
+    reason: Reason | str = "",
     **fields: Any,
 ) -> bool:
     """End a live assignment; False if it was not live any more. Redis and GitHub follow; neither can undo it."""
     previous = assignment.state
-    values: dict[str, Any] = {"state": state, "ended_at": now, **fields}
+    values: dict[str, Any] = {"state": state, "ended_at": now, **reason_columns(reason), **fields}
     if is_cancelled is not None:
         values["is_cancelled"] = is_cancelled
     with transaction.atomic():
@@ -158,7 +161,7 @@ def end(
             who=who,
             from_status="processing" if previous == AssignmentState.LIVE else "open",
             to_status=str(word),
-            reason=assignment.reason,
+            reason=reason,
             assignment=assignment,
         )
         Event.objects.bulk_create([event])
@@ -298,7 +301,7 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
                 AssignmentState.COMPLETED,
                 who=agent_name,
                 now=now,
-                reason="ended by the agent's next request",
+                reason=Reason.of(ReasonCode.SUPERSEDED),
             )
         return
     issue = Issue.objects.filter(repository=repository, number=number, is_open=True).first()
@@ -321,7 +324,7 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
             who=agent_name,
             from_status="processing",
             to_status=str(IssueStatus.NEEDS_REVIEW),
-            reason="labelled with the agent; ended by its next request",
+            reason=Reason.of(ReasonCode.LABELS_SUPERSEDED),
         )
         Event.objects.bulk_create([event])
     refresh_issues(repository, [number], now)

@@ -16,6 +16,7 @@ from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, AssignmentState
 from tasks.models import Agent, Assignment, FixTask, Issue, Repository
 from tasks.offers.index import keys_of, rebuild_if_needed, refresh_issues
 from tasks.offers.projector import live_assignments, restore_state
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.labels import changed_labels, labels_owed, store_labels
 from tasks.services.leases import end, lost_before, show_again
 
@@ -33,7 +34,8 @@ def sweep_leases(now: datetime) -> int:
     )
     count = 0
     for assignment in lost:
-        reason = f"no heartbeat since {timezone.localtime(assignment.last_heartbeat_at):%Y-%m-%d %H:%M:%S %Z}"
+        since = timezone.localtime(assignment.last_heartbeat_at)
+        reason = Reason.of(ReasonCode.NO_HEARTBEAT, time=f"{since:%Y-%m-%d %H:%M:%S %Z}")
         count += end(assignment, AssignmentState.LOST, who="sweep", now=now, reason=reason)
     return count
 
@@ -50,7 +52,7 @@ def sweep_claims(now: datetime) -> int:
             AssignmentState.ABORTED,
             who="sweep",
             now=now,
-            reason="died while being assigned",
+            reason=Reason.of(ReasonCode.DIED_ASSIGNING),
             request_id=None,
         )
         count += ended

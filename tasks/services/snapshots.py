@@ -24,8 +24,9 @@ from tasks.github.label_marks import labels_changed_since
 from tasks.github.rows import read_issue, read_pull, read_pull_as_issue, set_labels
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus, status_word
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
-from tasks.offers.policy import FOREIGN_AUTHOR, is_author_refused
+from tasks.offers.policy import is_author_refused
 from tasks.offers.projector import show_cancelled, show_statuses
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.approvals import note_edits
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels
@@ -47,6 +48,7 @@ ISSUE_FIELDS = (
     "priority",
     "review_detected_at",
     "refused_reason",
+    "coded_refusal",
 )
 PULL_FIELDS = (
     "title",
@@ -172,7 +174,7 @@ def _apply_issue_rows(
             if not differs(row, new, TOLD_FIELDS):
                 if not differs(row, new, ("raw", "html_url")):
                     continue
-                new.refused_reason = row.refused_reason
+                new.refused_reason, new.coded_refusal = row.refused_reason, row.coded_refusal
             new.review_detected_at = review_time(row, new, seen.now)
             if new.is_open and PARKED in row.labels and PARKED not in new.labels:
                 unparked.append(number)
@@ -328,7 +330,14 @@ def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: See
         if Assignment.objects.filter(pk=assignment.pk, state__in=LIVE_STATES, is_cancelled=False).update(
             is_cancelled=True
         ):
-            _event(changes, repository, assignment.number, "cancelled", seen, reason="closed on GitHub")
+            _event(
+                changes,
+                repository,
+                assignment.number,
+                "cancelled",
+                seen,
+                reason=Reason.of(ReasonCode.CLOSED_ON_GITHUB),
+            )
             changes.events[-1].assignment = assignment
             transaction.on_commit(partial(show_cancelled, assignment, seen.now))
 
@@ -366,17 +375,17 @@ def _note_issue(changes: Changes, repository: Repository, row: Issue | None, new
         _event(changes, repository, new.number, "skipped", seen, after, after, problem)
 
 
-def body_problem(issue: Issue, repository: Repository) -> str:
-    """Why the body alone keeps an issue that has its labels from being handed out; empty if it does not."""
+def body_problem(issue: Issue, repository: Repository) -> Reason | None:
+    """Why the body alone keeps an issue that has its labels from being handed out; None if it does not."""
     is_meant = issue.is_open and issue.priority is not None and set(issue.labels) & settings.BROKER.role_names
     if is_meant and is_author_refused(issue):
-        return FOREIGN_AUTHOR
+        return Reason.of(ReasonCode.FOREIGN_AUTHOR)
     if not is_meant or NEEDS_REVIEW in issue.labels:
-        return ""
+        return None
     if not has_deliverables(issue.body):
-        return "no section 成果物"
+        return Reason.of(ReasonCode.NO_DELIVERABLES)
     plan = plan_branch(issue.body, issue.number, repository.default_branch or "main")
-    return plan.reason if isinstance(plan, BranchRefused) else ""
+    return plan.reason if isinstance(plan, BranchRefused) else None
 
 
 def _note_pull(
@@ -402,7 +411,7 @@ def _event(
     seen: Seen,
     before: str = "",
     after: str = "",
-    reason: str = "",
+    reason: Reason | str = "",
 ) -> None:
     event = make_event(
         repository,

@@ -11,10 +11,9 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from tasks.models import Agent, Assignment, Event, FixTask, Issue, PromptTemplate, Repository
-from tasks.reasons import reason_in_words
 from tests.tasks.world import World
 
 DEV = ("P0", "BACKENDCODER")
@@ -435,17 +434,3 @@ def test_groups_may_what_their_names_say(
     assert (world.assignment(task["assignment_id"]).state == "released") is acts, answer.content[:500]
     assert (client.get("/admin/tasks/agent/add/").status_code == 200) is makes_agents
     assert (client.get("/admin/auth/user/add/").status_code == 200) is people
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("branch name refused: it is a protected branch", "保護されたブランチです"),
-        ("labelled fuzzy", "fuzzy"),
-    ],
-)
-def test_reasons_are_told_in_the_reader_s_language(reason: str, words: str) -> None:
-    with translation.override("ja"):
-        assert words in reason_in_words(reason)
-    with translation.override("en"):
-        assert reason_in_words(reason) == reason

@@ -105,7 +105,7 @@ def test_any_body_gives_a_safe_name_or_a_reason(body: str) -> None:
     if isinstance(plan, BranchRefused):
         assert plan.reason
     else:
-        assert name_problem(plan.name) == ""
+        assert name_problem(plan.name) is None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n\x00"), min_size=1, max_size=40))

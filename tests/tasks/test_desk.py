@@ -30,6 +30,7 @@ from tasks.lifecycle import TaskType
 from tasks.models import Agent, Assignment, Event, Issue
 from tasks.offers.index import CLAIM
 from tasks.prompts import current_template
+from tasks.reasons import Reason, ReasonCode
 from tasks.services.assignment import (
     AgentBusy,
     Assigned,
@@ -235,7 +236,7 @@ def test_an_issue_that_was_closed_meanwhile_is_left_out(world: World) -> None:
     Issue.objects.filter(number=orders[1].claim.number).update(is_open=False)
     first, second, third = take_steps(orders)
     check_given(world, orders[0], first)
-    assert second == Skipped("gone")
+    assert second == Skipped(Reason.of(ReasonCode.GONE))
     check_given(world, orders[2], third)
 
 

@@ -23,6 +23,7 @@ from tasks.lifecycle import (
     queue_name,
     why_not,
 )
+from tasks.reasons import BranchProblem, Reason, ReasonCode
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 ROLES = {"BACKENDCODER", "FRONTENDCODER"}
@@ -63,6 +64,7 @@ def test_a_priority_is_p_and_digits(labels: list[str], expected: int | None) -> 
 
 
 REVIEW = ("P0", "BACKENDCODER", "needs-review")
+TOO_LONG = Reason.of(ReasonCode.BRANCH_REFUSED, problem=BranchProblem.TOO_LONG)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +80,13 @@ REVIEW = ("P0", "BACKENDCODER", "needs-review")
         (issue(1, "BACKENDCODER"), "no priority label"),
         (issue(is_taken=True), "an agent has it"),
         (issue(has_deliverables=False), "no section 成果物"),
-        (issue(branch_problem="branch name refused: x"), "branch name refused: x"),
+        (issue(branch_problem=TOO_LONG), "branch name refused: too long"),
         (issue(1, *REVIEW), "no open pull request is linked"),
         (issue(1, *REVIEW, pull=replace(PULL, is_open=False)), "no open pull request is linked"),
         (issue(1, *REVIEW, pull=PULL), "the wish for a review was not seen yet"),
         (issue(1, *REVIEW, pull=PULL, review_detected_at=NOW), ""),
         (issue(1, "BACKENDCODER", "needs-review", pull=PULL, review_detected_at=NOW), ""),
-        (issue(1, *REVIEW, pull=PULL, review_detected_at=NOW, branch_problem="bad"), ""),
+        (issue(1, *REVIEW, pull=PULL, review_detected_at=NOW, branch_problem=TOO_LONG), ""),
         (issue(1, *REVIEW, pull=PULL, review_detected_at=NOW, has_deliverables=False), "no section 成果物"),
         (
             issue(1, *REVIEW, pull=PULL, review_detected_at=NOW, reviewed_fingerprint="abc:1"),
@@ -97,7 +99,7 @@ REVIEW = ("P0", "BACKENDCODER", "needs-review")
 )
 def test_what_can_be_handed_out_at_all(facts: IssueFacts, expected: str) -> None:
     verdict = classify(facts, ROLES, DELAY)
-    assert (verdict.reason if isinstance(verdict, NotOffered) else "") == expected
+    assert (str(verdict.reason) if isinstance(verdict, NotOffered) else "") == expected
 
 
 @pytest.mark.parametrize(("minutes", "is_given"), [(4.99, False), (5, True), (6, True)])
@@ -105,7 +107,7 @@ def test_a_review_is_due_at_exactly_the_delay(minutes: float, is_given: bool) ->
     facts = issue(1, *REVIEW, pull=PULL, review_detected_at=NOW - timedelta(minutes=minutes))
     verdict = classify(facts, ROLES, DELAY)
     assert isinstance(verdict, Offer)
-    assert (why_not(verdict, [], 0, NOW) == "") is is_given
+    assert (why_not(verdict, [], 0, NOW) is None) is is_given
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_review_is_due_at_exactly_the_delay(minutes: float, is_given: bool) ->
 def test_an_agent_with_roles_gets_only_its_own(
     agent_roles: list[str], roles: tuple[str, ...], is_given: bool
 ) -> None:
-    assert (why_not(offer(1, roles=roles), agent_roles, 0, NOW) == "") is is_given
+    assert (why_not(offer(1, roles=roles), agent_roles, 0, NOW) is None) is is_given
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from django.test.utils import CaptureQueriesContext
 
 from tasks.models import EditedIssue, Event
 from tasks.offers.candidates import subjects
-from tasks.offers.policy import EDITED, FOREIGN_AUTHOR
 from tests.tasks.world import BODY, CODE, World
+
+FOREIGN_AUTHOR = "its author may not write to the repository"
+EDITED = "edited after its approval; the difference waits for a look"
 
 DEV = ("P0", "BACKENDCODER")
 STRANGER = {"Authorization": "token user:stranger"}
