@@ -45,7 +45,7 @@ bench: setup ## measure the hot paths beside a bare yardstick, under ten minutes
 bench-quick: setup ## the same with less of everything, under a minute
 	@$(PY) -m bench --quick $(ARGS)
 
-check: setup-dev format-check lint types dependencies deploy-check ## format, lint, types, dependencies, deployment settings, missing migrations
+check: setup-dev format-check lint types dependencies deploy-check ## format, lint, imports, unused code, types, dependencies, deployment settings
 
 faults: setup-dev system-packages ## break everything on purpose, at every step; the table is in var/faults/report.md
 	@FAULTS=long $(PY) -m pytest tests/faults $(PYTEST_ARGS)
@@ -59,8 +59,10 @@ soak: setup-dev ## agents, feeds and matches at work while parts are broken at r
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)
 
-lint:
+lint: ## ruff, the directions of imports, unused code
 	@$(PY) -m ruff check $(PACKAGES)
+	@.venv/bin/lint-imports --no-logo
+	@$(PY) tools/dead_code.py
 
 types:
 	@$(PY) -m mypy
@@ -86,4 +88,4 @@ messages: setup-dev ## collect and compile translations (needs gettext)
 	@$(PY) manage.py compilemessages --ignore .venv
 
 clean: ## remove the virtual environment and caches (not var/)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .grimp_cache

@@ -122,39 +122,9 @@ def _checked(order: Any, systems: list[str], fault_id: int) -> Fault:
     if kind not in KINDS:
         raise FaultRefused(f"'kind' must be one of {', '.join(KINDS)}.")
     fault = Fault(id=fault_id, system=system, kind=kind)
-    for name in ("times", "skip", "status", "pid"):
-        value = order.get(name, getattr(fault, name))
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise FaultRefused(f"'{name}' must be a whole number, 0 or more.")
-        setattr(fault, name, value)
-    if not 100 <= fault.status <= 599:
-        raise FaultRefused("'status' must be between 100 and 599.")
-    seconds = order.get("seconds", 0)
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 <= seconds <= MAX_STALL_SECONDS
-    ):
-        raise FaultRefused(f"'seconds' must be a number from 0 to {MAX_STALL_SECONDS:.0f}.")
-    fault.seconds = float(seconds)
-    method = order.get("method")
-    if method is not None and not isinstance(method, str):
-        raise FaultRefused("'method' must be text.")
-    fault.method = method.upper() if method else None
-    path = order.get("path")
-    if path is not None:
-        try:
-            re.compile(path)
-        except (re.error, TypeError) as error:
-            raise FaultRefused(f"'path' must be a regular expression: {error}.") from error
-    fault.path = path
-    headers = order.get("headers") or {}
-    if not isinstance(headers, dict) or not all(
-        isinstance(part, str) for pair in headers.items() for part in pair
-    ):
-        raise FaultRefused("'headers' must map names to text.")
-    fault.headers = headers
-    fault.body = order.get("body")
+    _set_numbers(fault, order)
+    _set_target(fault, order)
+    _set_answer(fault, order)
     fault.signal, fault.when = order.get("signal", fault.signal), order.get("when", fault.when)
     if fault.signal not in signal.Signals.__members__:
         raise FaultRefused("'signal' must be a signal's name, such as SIGKILL.")
@@ -163,6 +133,45 @@ def _checked(order: Any, systems: list[str], fault_id: int) -> Fault:
     if kind == "signal" and fault.pid <= 1:
         raise FaultRefused("'pid' must name a process.")
     return fault
+
+
+def _set_numbers(fault: Fault, order: dict[str, Any]) -> None:
+    for name in ("times", "skip", "status", "pid"):
+        value = order.get(name, getattr(fault, name))
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise FaultRefused(f"'{name}' must be a whole number, 0 or more.")
+        setattr(fault, name, value)
+    if not 100 <= fault.status <= 599:
+        raise FaultRefused("'status' must be between 100 and 599.")
+    seconds = order.get("seconds", 0)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MAX_STALL_SECONDS:
+        raise FaultRefused(f"'seconds' must be a number from 0 to {MAX_STALL_SECONDS:.0f}.")
+    fault.seconds = float(seconds)
+
+
+def _set_target(fault: Fault, order: dict[str, Any]) -> None:
+    """Which requests it is for."""
+    method = order.get("method")
+    if method is not None and not isinstance(method, str):
+        raise FaultRefused("'method' must be text.")
+    fault.method = method.upper() if method else None
+    fault.path = order.get("path")
+    if fault.path is not None:
+        try:
+            re.compile(fault.path)
+        except (re.error, TypeError) as error:
+            raise FaultRefused(f"'path' must be a regular expression: {error}.") from error
+
+
+def _set_answer(fault: Fault, order: dict[str, Any]) -> None:
+    headers = order.get("headers") or {}
+    if not isinstance(headers, dict) or not all(
+        isinstance(part, str) for pair in headers.items() for part in pair
+    ):
+        raise FaultRefused("'headers' must map names to text.")
+    fault.headers = headers
+    fault.body = order.get("body")
 
 
 class FaultMiddleware:

@@ -31,6 +31,7 @@ from sandbox.football_facts import (
 from sandbox.football_query import (
     Problem,
     midnight,
+    refuse_half_filters,
     refuse_others,
     require_any,
     required,
@@ -292,42 +293,46 @@ class Football(System):
     def _chosen(self, query: dict[str, str], zone: ZoneInfo, pair: set[int] | None = None) -> list[Match]:
         """The matches that fit all filters, by kickoff; `last` and `next` the nearest ones only."""
         now = self.world.clock.now()
-        league, team, season = (whole(query, key) for key in ("league", "team", "season"))
         last, following = whole(query, "last"), whole(query, "next")
-        if (league is not None or team is not None) and season is None and not (last or following or pair):
-            raise Problem(season="The Season field is required.")
-        if ("from" in query) != ("to" in query):
-            raise Problem(**{"from": "The From and To fields need each other."})
-        since, until = now - timedelta(days=PAST_DAYS), now + timedelta(days=FUTURE_DAYS)
-        if season is not None and league is None and team is None and "date" not in query and pair is None:
-            raise Problem(season="The Season field need another parameter.")
-        if season is not None:
-            since, until = season_bounds(season)
-            until = min(until, now + timedelta(days=FUTURE_DAYS))
-        if "from" in query:
-            since, until = midnight(query, "from", zone), midnight(query, "to", zone, days_later=1)
-        if "date" in query:
-            since, until = midnight(query, "date", zone), midnight(query, "date", zone, days_later=1)
-        short = set(query.get("status", "").split("-")) - {""}
-        if "live" in query:
-            short, since, until = set(LIVE), now - timedelta(hours=4), now
-        chosen = []
-        for match in self._between(since, until):
-            sides = {side.id for side in (match.home, match.away) if side}
-            if (
-                league in (None, match.league)
-                and season in (None, match.season)
-                and (team is None or team in sides)
-                and query.get("round") in (None, LEAGUES[match.league]["round"].format(match.round))
-                and (pair is None or pair == sides)
-                and (not short or status_of(match, now, self._ordered(match))[0] in short)
-            ):
-                chosen.append(match)
+        refuse_half_filters(query, has_other_filter=bool(last or following or pair), is_pair=pair is not None)
+        chosen = [
+            match
+            for match in self._between(*self._period(query, zone))
+            if self._fits(match, query) and (pair is None or pair == match.team_ids)
+        ]
         if last:
             return [match for match in chosen if match.kickoff <= now][-last:][::-1]
         if following:
             return [match for match in chosen if match.kickoff > now][:following]
         return chosen
+
+    def _period(self, query: dict[str, str], zone: ZoneInfo) -> tuple[datetime, datetime]:
+        """From when to when, by the most specific of the filters."""
+        now = self.world.clock.now()
+        if "live" in query:
+            return now - timedelta(hours=4), now
+        if "date" in query:
+            return midnight(query, "date", zone), midnight(query, "date", zone, days_later=1)
+        if "from" in query:
+            return midnight(query, "from", zone), midnight(query, "to", zone, days_later=1)
+        latest = now + timedelta(days=FUTURE_DAYS)
+        season = whole(query, "season")
+        if season is not None:
+            since, until = season_bounds(season)
+            return since, min(until, latest)
+        return now - timedelta(days=PAST_DAYS), latest
+
+    def _fits(self, match: Match, query: dict[str, str]) -> bool:
+        """Whether it is of the league, team, season, round and status that are asked for."""
+        team = whole(query, "team")
+        wanted = set(LIVE) if "live" in query else set(query.get("status", "").split("-")) - {""}
+        return (
+            whole(query, "league") in (None, match.league)
+            and whole(query, "season") in (None, match.season)
+            and (team is None or team in match.team_ids)
+            and query.get("round") in (None, LEAGUES[match.league]["round"].format(match.round))
+            and (not wanted or status_of(match, self.world.clock.now(), self._ordered(match))[0] in wanted)
+        )
 
     def _between(self, since: datetime, until: datetime) -> list[Match]:
         """All matches that begin in [since, until), moved and added ones included, by kickoff."""

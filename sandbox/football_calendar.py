@@ -50,6 +50,10 @@ class Match:
     def season(self) -> int:
         return season_of(self.kickoff.date())
 
+    @property
+    def team_ids(self) -> set[int]:
+        return {side.id for side in (self.home, self.away) if side}
+
 
 TEAMS: dict[int, Team] = {
     row[0]: Team(row[0], row[1], row[2], row[3], row[4], row[5], group)

@@ -3,7 +3,7 @@
 Players are called by position and number, except a few of Japan's internationals at their clubs.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,7 +30,6 @@ STATUS_NAMES = {
     "TBD": "Time To Be Defined",
 }
 UNPLAYED = ("PST", "CANC", "ABD", "TBD")
-FINISHED_AFTER = timedelta(minutes=108)
 
 
 def status_of(match: Match, now: datetime, ordered: str | None = None) -> tuple[str, int | None]:

@@ -61,3 +61,15 @@ def zone_of(query: dict[str, str]) -> ZoneInfo:
         return ZoneInfo(query.get("timezone", "UTC"))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise Problem(timezone="The Timezone field must contain a valid timezone.") from None
+
+
+def refuse_half_filters(query: dict[str, str], *, has_other_filter: bool, is_pair: bool) -> None:
+    """The service refuses filters that say too little by themselves, each with its own sentence."""
+    has_season = whole(query, "season") is not None
+    is_of_one = whole(query, "league") is not None or whole(query, "team") is not None
+    if is_of_one and not has_season and not has_other_filter:
+        raise Problem(season="The Season field is required.")
+    if ("from" in query) != ("to" in query):
+        raise Problem(**{"from": "The From and To fields need each other."})
+    if has_season and not is_of_one and "date" not in query and not is_pair:
+        raise Problem(season="The Season field need another parameter.")

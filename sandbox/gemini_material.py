@@ -80,24 +80,15 @@ def gather(contents: list[dict[str, Any]], files: dict[str, Document]) -> Materi
     """The material of a request; `files` are the uploaded ones by URI. Raises ValueError, KeyError."""
     texts: list[str] = []
     documents: list[Document] = []
-    for content in contents:
-        if content.get("role") == "model":
-            continue
-        for part in content.get("parts", []):
-            inline = part.get("inlineData") or part.get("inline_data")
-            linked = part.get("fileData") or part.get("file_data")
-            if inline:
-                mime_type = inline.get("mimeType") or inline.get("mime_type") or ""
-                # Google's client sends the URL-safe alphabet, others the plain one.
-                data = base64.b64decode(inline["data"].replace("-", "+").replace("_", "/"))
-                documents.append(read_file(data, mime_type, f"document {len(documents) + 1}"))
-            elif linked:
-                document = files[linked.get("fileUri") or linked.get("file_uri")]
-                if not document.page_count:
-                    raise ValueError("The document has no pages.")
-                documents.append(document)
-            elif part.get("text"):
-                texts.append(part["text"])
+    parts = [
+        part for content in contents if content.get("role") != "model" for part in content.get("parts", [])
+    ]
+    for part in parts:
+        document = _document_of(part, files, f"document {len(documents) + 1}")
+        if document is not None:
+            documents.append(document)
+        elif part.get("text"):
+            texts.append(part["text"])
     prompt = "\n".join(texts)
     tagged = [(tag.lower(), inner.strip()) for tag, inner in _TAGGED.findall(prompt)]
     fenced = [inner.strip() for inner in _FENCED.findall(prompt)]
@@ -108,6 +99,21 @@ def gather(contents: list[dict[str, Any]], files: dict[str, Document]) -> Materi
     found = _TITLE.search(prompt)
     title = named or (found[1].strip() if found else "") or (sentences(text) or [""])[0][:60]
     return Material(title, re.sub(r"<[^<>]{1,40}>", " ", text).strip(), documents)
+
+
+def _document_of(part: dict[str, Any], files: dict[str, Document], name: str) -> Document | None:
+    """The document that a part carries or links to."""
+    if inline := part.get("inlineData") or part.get("inline_data"):
+        mime_type = inline.get("mimeType") or inline.get("mime_type") or ""
+        # Google's client sends the URL-safe alphabet, others the plain one.
+        data = base64.b64decode(inline["data"].replace("-", "+").replace("_", "/"))
+        return read_file(data, mime_type, name)
+    if linked := part.get("fileData") or part.get("file_data"):
+        document = files[linked.get("fileUri") or linked.get("file_uri")]
+        if not document.page_count:
+            raise ValueError("The document has no pages.")
+        return document
+    return None
 
 
 def _unmarked(texts: list[str], *, has_documents: bool) -> str:
