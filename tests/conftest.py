@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
 import redis
 from django.conf import settings
+from django.test import TransactionTestCase
 
 from broker_project.lib.config import dynamic as dynamic_config
 from broker_project.lib.rate_limits import limits
 from broker_project.lib.redis.client import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.databases import is_postgres
+from tests.support.template_database import disconnect, use_copy_of_template
 
 # ``ci`` looks at the same few examples every time; ``long`` (``make fuzz``) at thousands of new ones. No deadline: the
 # machine may be busy, and what must be quick is measured elsewhere.
 hypothesis.settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None, database=None)
 hypothesis.settings.register_profile("long", max_examples=3000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_passwords() -> None:
+    """The real hash is slow on purpose; here a hundred log-ins would wait for it."""
+    assert settings.PASSWORD_HASHERS[0] == "django.contrib.auth.hashers.PBKDF2PasswordHasher"
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *settings.PASSWORD_HASHERS]
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_test_environment: None, django_db_blocker: Any, django_db_modify_db_settings: None
+) -> Iterator[None]:
+    """The database of this process is a copy of a migrated one, and so it is again after every test that commits."""
+    with django_db_blocker.unblock():
+        database = use_copy_of_template()
+    with pytest.MonkeyPatch.context() as patch:
+        # Django would empty every table and make content types, permissions and groups anew.
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: database.restore())
+        yield
+    with django_db_blocker.unblock():
+        disconnect()
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,10 @@ for _name in list(os.environ):
 for _name in ("DATABASE_URL", "GCS_BUCKET", "STORAGE_EMULATOR_HOST", "PORT", "HOST"):
     os.environ.pop(_name, None)
 
+# Bytecode is kept whatever the shell says: a run starts a hundred processes that would each compile the project.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 VAR = tempfile.mkdtemp(prefix="broker-test-")
 atexit.register(shutil.rmtree, VAR, ignore_errors=True)
 REDIS = start_redis()
