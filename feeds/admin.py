@@ -31,17 +31,17 @@ from broker_project.console.admin_base import (
     in_time,
 )
 from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
+from broker_project.lib.claims import LeaseLost
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
 from feeds import explanation as standing
 from feeds import selectors
-from feeds.lifecycle import FAILURES, WAITING, WORDS, Status
+from feeds.lifecycle import EVENT_WORDS, FAILURES, WAITING, Outcome, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
-from feeds.services import items as services
+from feeds.services.actions import Refusal, edit_summary, retry_item, skip_item
 from feeds.services.ingest import fetch_feed, pause_feed, resume_feed
 from feeds.services.processing import (
     DEFAULT_LIMITS,
-    StepResult,
     Tools,
     make_tools,
     post_text,
@@ -142,14 +142,12 @@ class ItemAdmin(EvidenceAdmin[Item]):
     )
     def retry(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
         return _for_each(
-            queryset, _("set to retry"), lambda pk: services.retry_item(pk, _who(request), timezone.now())
+            queryset, _("set to retry"), lambda pk: retry_item(pk, _who(request), timezone.now())
         )
 
     @confirmed_action(description=_("Skip: never to be posted"))
     def skip(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
-        return _for_each(
-            queryset, _("skipped"), lambda pk: services.skip_item(pk, _who(request), timezone.now())
-        )
+        return _for_each(queryset, _("skipped"), lambda pk: skip_item(pk, _who(request), timezone.now()))
 
     @confirmed_action(
         description=_("Screen now"), warning=_("Every item is fetched and judged while you wait.")
@@ -178,7 +176,7 @@ class ItemAdmin(EvidenceAdmin[Item]):
         text = request.POST.get("summary", "")
         if len(text) > MAX_SUMMARY_LENGTH:
             self.message_user(request, gettext("The summary is too long."), messages.ERROR)
-        elif refusal := services.edit_summary(item.pk, text, _who(request), timezone.now()):
+        elif refusal := edit_summary(item.pk, text, _who(request), timezone.now()):
             why = gettext("The summary was left alone (%(why)s).") % {"why": refusal.why}
             self.message_user(request, why, messages.WARNING)
         else:
@@ -239,9 +237,7 @@ def _who(request: HttpRequest) -> str:
     return request.user.get_username()
 
 
-def _for_each(
-    queryset: QuerySet[Item], done: Any, service: Callable[[int], services.Refusal | None]
-) -> ActionReport:
+def _for_each(queryset: QuerySet[Item], done: Any, service: Callable[[int], Refusal | None]) -> ActionReport:
     report = ActionReport(done)
     for pk in in_time(list(queryset.values_list("pk", flat=True)), report):
         refusal = service(pk)
@@ -257,7 +253,7 @@ def _run_steps(
     done: Any,
     who: str,
     statuses: list[Status],
-    step: Callable[[int, Tools], StepResult | None],
+    step: Callable[[int, Tools], Outcome | None],
 ) -> ActionReport:
     """A step for each chosen row in the right status, until the time is up."""
     report = ActionReport(done)
@@ -267,12 +263,18 @@ def _run_steps(
         for pk, status in list(queryset.values_list("pk", "status")):
             if status not in statuses:
                 report.leave(Status(status).label)
-            elif time.monotonic() > deadline:
+                continue
+            if time.monotonic() > deadline:
                 report.leave(_("no time left, choose it again"))
-            elif (result := step(pk, tools)) is None or result.happening is None:
+                continue
+            try:
+                outcome = step(pk, tools)
+            except LeaseLost:
+                outcome = None
+            if outcome is None:
                 report.leave(_("being worked on"))
-            elif result.happening in FAILURES:
-                report.fail(WORDS[result.happening.value])
+            elif outcome in FAILURES:
+                report.fail(EVENT_WORDS[outcome.value])
             else:
                 report.changed += 1
     return report
@@ -367,12 +369,12 @@ class FeedAdmin(ListPage[Feed]):
         return report
 
 
-class HappeningFilter(admin.SimpleListFilter):
+class EventFilter(admin.SimpleListFilter):
     title = _("what")
     parameter_name = "what"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(WORDS.items())
+        return list(EVENT_WORDS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ItemEvent]) -> QuerySet[ItemEvent]:
         return queryset.filter(what=self.value()) if self.value() else queryset
@@ -380,7 +382,7 @@ class HappeningFilter(admin.SimpleListFilter):
 
 @admin.register(ItemEvent)
 class ItemEventAdmin(TimelineAdmin[ItemEvent]):
-    list_filter = [HappeningFilter, ("at", DateRangeFilter)]
+    list_filter = [EventFilter, ("at", DateRangeFilter)]
     list_select_related = ["item"]
     search_fields = ["=item__id", "who"]
     search_help_text = _("Number of the item or who")

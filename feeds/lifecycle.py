@@ -1,6 +1,6 @@
-"""What becomes of an item: values in, values out. The clock and the limit are arguments.
+"""How an item's status follows from the outcome of a step. The clock and the limit are arguments.
 
-    happening            status      reason             retry_count
+    outcome              status      reason             retry_count
     YES                  2 pending   unchanged          —
     NO                   1 deferred  1 not valuable     +1
     WAIT                 1 deferred  2 page not ready   +1
@@ -11,8 +11,8 @@
     DRAFTED              unchanged   unchanged          —
     POSTED               3 processed 0 none             —
 
-Whatever counts and thereby exceeds the limit ends in 3 processed, reason 6. ``last_checked_at`` moves with
-every happening.
+An outcome that counts and thereby exceeds the limit ends in 3 processed, reason 6. ``last_checked_at`` moves
+with every outcome.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Reason(IntegerChoices):
     RETRY_LIMIT_EXCEEDED = 6, _("retry limit exceeded")
 
 
-class Happening(StrEnum):
+class Outcome(StrEnum):
+    """How a step ended."""
+
     YES = "yes"
     NO = "no"
     WAIT = "wait"
@@ -54,8 +56,8 @@ class Happening(StrEnum):
     POSTED = "posted"
 
 
-# How a timeline names what happened; the rest is what people did.
-WORDS = {
+# How a timeline names what happened. The last four are not outcomes of steps.
+EVENT_WORDS = {
     "yes": _("judged worth a summary"),
     "no": _("judged not worth a summary"),
     "wait": _("judged not ready"),
@@ -81,35 +83,33 @@ class ItemState:
 
 
 class WrongState(Exception):
-    """The happening cannot befall an item in this status."""
+    """A step with this outcome is not for an item in this status."""
 
 
-# What ends a step without its result.
-FAILURES = frozenset(
-    {Happening.FETCH_FAILED, Happening.ALL_TOO_LARGE, Happening.API_FAILED, Happening.CRASHED}
-)
+# Steps that ended without a result.
+FAILURES = frozenset({Outcome.FETCH_FAILED, Outcome.ALL_TOO_LARGE, Outcome.API_FAILED, Outcome.CRASHED})
 WAITING = frozenset({Status.UNPROCESSED, Status.DEFERRED})
 OPEN = WAITING | {Status.PENDING}
 
-# Happening: from which statuses, to which status (None: stays), which reason (None: stays), does it count.
-RULES: dict[Happening, tuple[frozenset[Status], Status | None, Reason | None, bool]] = {
-    Happening.YES: (WAITING, Status.PENDING, None, False),
-    Happening.NO: (WAITING, Status.DEFERRED, Reason.NOT_VALUABLE, True),
-    Happening.WAIT: (WAITING, Status.DEFERRED, Reason.PAGE_NOT_READY, True),
-    Happening.FETCH_FAILED: (OPEN, Status.DEFERRED, Reason.DOWNLOAD_FAILED, True),
-    Happening.ALL_TOO_LARGE: (OPEN, Status.DEFERRED, Reason.LARGE_FILE_SKIPPED, True),
-    Happening.API_FAILED: (OPEN, Status.DEFERRED, Reason.API_FAILED, True),
-    Happening.CRASHED: (OPEN, None, None, True),
-    Happening.DRAFTED: (frozenset({Status.PENDING}), None, None, False),
-    Happening.POSTED: (frozenset({Status.PENDING}), Status.PROCESSED, Reason.NONE, False),
+# Outcome: from which statuses, to which status (None: stays), which reason (None: stays), does it count.
+RULES: dict[Outcome, tuple[frozenset[Status], Status | None, Reason | None, bool]] = {
+    Outcome.YES: (WAITING, Status.PENDING, None, False),
+    Outcome.NO: (WAITING, Status.DEFERRED, Reason.NOT_VALUABLE, True),
+    Outcome.WAIT: (WAITING, Status.DEFERRED, Reason.PAGE_NOT_READY, True),
+    Outcome.FETCH_FAILED: (OPEN, Status.DEFERRED, Reason.DOWNLOAD_FAILED, True),
+    Outcome.ALL_TOO_LARGE: (OPEN, Status.DEFERRED, Reason.LARGE_FILE_SKIPPED, True),
+    Outcome.API_FAILED: (OPEN, Status.DEFERRED, Reason.API_FAILED, True),
+    Outcome.CRASHED: (OPEN, None, None, True),
+    Outcome.DRAFTED: (frozenset({Status.PENDING}), None, None, False),
+    Outcome.POSTED: (frozenset({Status.PENDING}), Status.PROCESSED, Reason.NONE, False),
 }
 
 
-def after(state: ItemState, happening: Happening, *, now: datetime, max_retries: int) -> ItemState:
+def after(state: ItemState, outcome: Outcome, *, now: datetime, max_retries: int) -> ItemState:
     """The state that follows. Raises :class:`WrongState`."""
-    allowed, status, reason, counts = RULES[happening]
+    allowed, status, reason, counts = RULES[outcome]
     if state.status not in allowed:
-        raise WrongState(f"{happening.value!r} does not befall an item that is {state.status.name.lower()}")
+        raise WrongState(f"{outcome.value!r} is not possible for an item that is {state.status.name.lower()}")
     following = replace(
         state,
         status=state.status if status is None else status,

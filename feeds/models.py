@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from broker_project.lib.redaction import redact
 from broker_project.models import StatusEvent
 from feeds.fields import LongNameIndex, TimestampField
-from feeds.lifecycle import WORDS, ItemState, Reason, Status
+from feeds.lifecycle import EVENT_WORDS, ItemState, Reason, Status
 from feeds.writing.texts import (
     DEFAULT_CRITERIA,
     DEFAULT_POST_TEMPLATE,
@@ -60,7 +60,7 @@ class Feed(models.Model):
 
 
 class Item(models.Model):
-    """Exactly the nine columns of the seed. Only :mod:`feeds.services.items` changes a row."""
+    """Exactly the nine columns of the seed. Only :mod:`feeds.services` changes a row."""
 
     id = models.AutoField(primary_key=True)
     url = models.TextField(_("address"))
@@ -143,7 +143,7 @@ class ItemDetail(models.Model):
 
 
 class ItemLease(models.Model):
-    """Who works on an item. The row is the claim, gone when the work is done; ``token`` fences completion."""
+    """Who works on an item: a table of :mod:`broker_project.lib.claims`."""
 
     item = models.OneToOneField(Item, models.CASCADE, primary_key=True, related_name="lease")
     token = models.CharField(_("token"), max_length=32)
@@ -191,7 +191,7 @@ class ItemEvent(StatusEvent):
     """The timeline of an item."""
 
     item = models.ForeignKey(Item, models.CASCADE, related_name="events")
-    words = WORDS
+    words = EVENT_WORDS
 
     class Meta:
         verbose_name = _("event")

@@ -17,8 +17,8 @@ from feeds import selectors
 from feeds.lifecycle import WAITING, Status
 from feeds.models import Feed, Item, ItemDetail, new_item
 from feeds.reading.parsing import Entry
-from feeds.services import items as services
 from feeds.services.ingest import add_items
+from feeds.services.transitions import claim_item, leases
 
 BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
 # Of a thousand rows: most are done, as in any installation that has run for a while.
@@ -140,16 +140,16 @@ def claim_items(count: int, pending: bool) -> dict[str, Any]:
             started, cpu = time.perf_counter(), time.process_time()
             if pending:
                 chosen = selectors.pending_candidates(is_mastodon_on=True)
-                claim = services.claim_item(chosen[0], [Status.PENDING], "bench", now)
+                claim = claim_item(chosen[0], [Status.PENDING], "bench", now)
             else:
                 chosen = selectors.screening_candidates(now, now)
-                claim = services.claim_item(chosen[0], WAITING, "bench", now)
+                claim = claim_item(chosen[0], WAITING, "bench", now)
             times.append(time.perf_counter() - started)
             cpu_times.append(time.process_time() - cpu)
             if claim is None:
                 raise AssertionError("nobody else is here, and yet the item was taken")
             asked = len([sql for sql in queries if not sql.startswith(("BEGIN", "SAVEPOINT", "RELEASE"))])
-            services.release_claim(claim)
+            leases.complete(claim.claim)
     return {
         "times_ms": [1000 * seconds for seconds in times],
         "cpu_ms": [1000 * seconds for seconds in cpu_times],

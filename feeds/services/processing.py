@@ -1,13 +1,13 @@
 """One step of an item's way: screen it, or summarise and post it.
 
 All slow work (pages, Gemini, Mastodon) is done outside transactions, with the lease renewed before each piece
-of it. Every way out of a step ends the claim with a happening of :mod:`feeds.lifecycle`; only a lost lease
-does not, since then the item is somebody else's.
+of it. Every way out of a step ends the claim with an outcome of :mod:`feeds.lifecycle`; only a lost lease does
+not, since then the item is somebody else's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from broker_project.lib.claims import LeaseLost
 from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected, Unauthorised
 from broker_project.lib.gemini import Gemini
 from broker_project.lib.http import Fetcher
@@ -28,11 +29,11 @@ from feeds.clients.mastodon import (
     PostedStatus,
     PostLimits,
 )
-from feeds.lifecycle import WAITING, Happening, Status
+from feeds.lifecycle import WAITING, Outcome, Status
 from feeds.models import FeedSettings, Item, ItemDetail, Post
 from feeds.reading.documents import DocumentsFailed, fetch_page, fetched_material
-from feeds.services import items as services
-from feeds.services.items import Claim, LeaseLost
+from feeds.services import transitions
+from feeds.services.transitions import ClaimedItem
 from feeds.writing.posting import compose
 from feeds.writing.summaries import Summariser, choose_summariser
 
@@ -70,110 +71,104 @@ def make_tools(who: str) -> Tools:
 
 @dataclass(frozen=True)
 class StepResult:
-    happening: Happening | None  # None: the lease was lost, the result belongs to nobody
-    item: Item | None = None
-
-
-def screen_item(item_id: int, tools: Tools) -> StepResult | None:
-    """Claim and screen one item. None if it was not there to be claimed."""
-    claim = services.claim_item(item_id, WAITING, tools.who, tools.clock())
-    return None if claim is None else _ended(claim, tools, _screen)
-
-
-def summarise_item(item_id: int, tools: Tools) -> StepResult | None:
-    """Claim one pending item, summarise and post it. None if it was not there to be claimed."""
-    claim = services.claim_item(item_id, [Status.PENDING], tools.who, tools.clock())
-    return None if claim is None else _ended(claim, tools, _summarise_and_post)
-
-
-@dataclass(frozen=True)
-class Ending:
-    happening: Happening
+    outcome: Outcome
     why: str
     detail: dict[str, Any] = field(default_factory=dict)
     post: dict[str, Any] = field(default_factory=dict)
 
 
-def _ended(claim: Claim, tools: Tools, step: Callable[[Claim, Tools], Ending]) -> StepResult:
-    """Run a step and write its end down, whatever it was."""
+def screen_item(item_id: int, tools: Tools) -> Outcome | None:
+    """Claim and screen one item. None if it could not be claimed. Raises :class:`LeaseLost`."""
+    return _run_step(item_id, WAITING, tools, _screen)
+
+
+def summarise_item(item_id: int, tools: Tools) -> Outcome | None:
+    """Claim, summarise and post one pending item. None if it could not be claimed. Raises :class:`LeaseLost`."""
+    return _run_step(item_id, [Status.PENDING], tools, _summarise_and_post)
+
+
+def _run_step(
+    item_id: int,
+    statuses: Collection[Status],
+    tools: Tools,
+    step: Callable[[ClaimedItem, Tools], StepResult],
+) -> Outcome | None:
+    claimed = transitions.claim_item(item_id, statuses, tools.who, tools.clock())
+    if claimed is None:
+        return None
     try:
         try:
-            ending = step(claim, tools)
+            result = step(claimed, tools)
         except LeaseLost:
             raise
-        except Exception as error:  # a fault of ours counts like a crash, at once and by its name
-            log.exception("step failed", item=claim.item.pk)
-            ending = Ending(Happening.CRASHED, f"{type(error).__name__}: {error}")
-        item = services.complete_claim(
-            claim,
-            ending.happening,
-            why=ending.why,
-            now=tools.clock(),
-            detail=ending.detail,
-            post=ending.post,
+        except Exception as error:  # a defect of ours counts like a crash, at once and by its name
+            log.exception("step failed", item=item_id)
+            result = StepResult(Outcome.CRASHED, f"{type(error).__name__}: {error}")
+        transitions.complete_claim(
+            claimed, result.outcome, why=result.why, now=tools.clock(), detail=result.detail, post=result.post
         )
     except LeaseLost as error:
-        log.warning("lease lost", item=claim.item.pk, error=str(error))
-        return StepResult(None)
-    return StepResult(ending.happening, item)
+        log.warning("lease lost", item=item_id, error=str(error))
+        raise
+    return result.outcome
 
 
 # Screening
 
 
-def _screen(claim: Claim, tools: Tools) -> Ending:
-    item = claim.item
+def _screen(claimed: ClaimedItem, tools: Tools) -> StepResult:
+    item = claimed.item
     if Post.objects.filter(item_id=item.pk, state__in=[Post.State.INTENT, Post.State.UNCLEAR]).exists():
-        return Ending(Happening.YES, "judged before; whether its post exists is to be cleared up")
+        return StepResult(Outcome.YES, "judged before; whether its post exists is to be cleared up")
     try:
         page = fetch_page(tools.fetcher, item.url, max_characters=tools.options.page_characters)
     except OutsideError as error:
-        return Ending(Happening.FETCH_FAILED, f"page not fetched: {error}")
-    services.renew_claim(claim, tools.clock())
+        return StepResult(Outcome.FETCH_FAILED, f"page not fetched: {error}")
+    transitions.renew_claim(claimed, tools.clock())
     documents = [{"url": link.url, "title": link.title, "state": "linked"} for link in page.documents]
-    detail = services.screening_detail(page.text, documents, tools.clock())
+    detail = transitions.screening_detail(page.text, documents, tools.clock())
     if not page.text.strip() and not page.documents:
         detail |= {"verdict": ItemDetail.Verdict.WAIT, "verdict_reason": "本文も文書もないため。"}
-        return Ending(Happening.WAIT, "the page has neither text nor documents", detail)
+        return StepResult(Outcome.WAIT, "the page has neither text nor documents", detail)
     try:
         screened = tools.summariser.screen(item.title, page)
     except OutsideError as error:
-        return Ending(Happening.API_FAILED, f"screening failed: {error}", detail)
-    detail |= services.verdict_detail(screened)
-    return Ending(Happening(screened.verdict.lower()), f"{screened.usage.model}: {screened.reason}", detail)
+        return StepResult(Outcome.API_FAILED, f"screening failed: {error}", detail)
+    detail |= transitions.verdict_detail(screened)
+    return StepResult(Outcome(screened.verdict.lower()), f"{screened.usage.model}: {screened.reason}", detail)
 
 
 # Summary and post
 
 
-def _summarise_and_post(claim: Claim, tools: Tools) -> Ending:
-    post = Post.objects.filter(item_id=claim.item.pk).first()
+def _summarise_and_post(claimed: ClaimedItem, tools: Tools) -> StepResult:
+    post = Post.objects.filter(item_id=claimed.item.pk).first()
     if post is None or post.state == Post.State.DRAFT:
-        failed = _ensure_summary(claim, tools)
+        failed = _ensure_summary(claimed, tools)
         if failed is not None:
             return failed
         try:
             limits = tools.account.limits if tools.account.is_available else DEFAULT_LIMITS
         except OutsideError as error:
-            return Ending(Happening.API_FAILED, f"the instance's limits are not known: {error}")
-        text = post_text(claim.item, tools.options, limits)
-        post = services.save_draft(claim, text, tools.clock())
+            return StepResult(Outcome.API_FAILED, f"the instance's limits are not known: {error}")
+        text = post_text(claimed.item, tools.options, limits)
+        post = transitions.save_draft(claimed, text, tools.clock())
     if post.state == Post.State.POSTED:
-        return Ending(Happening.POSTED, post.url)
+        return StepResult(Outcome.POSTED, post.url)
     if not tools.account.is_available:
-        return Ending(Happening.DRAFTED, f"Mastodon is off: the post stays as it is ({post.state})")
-    if post.state == Post.State.DRAFT and _is_dry_run(claim.item):
-        return Ending(Happening.DRAFTED, "dry run: the post stays a draft")
-    return _deliver(claim, post, tools)
+        return StepResult(Outcome.DRAFTED, f"Mastodon is off: the post stays as it is ({post.state})")
+    if post.state == Post.State.DRAFT and _is_dry_run(claimed.item):
+        return StepResult(Outcome.DRAFTED, "dry run: the post stays a draft")
+    return _deliver(claimed, post, tools)
 
 
 def _is_dry_run(item: Item) -> bool:
     return ItemDetail.objects.filter(item_id=item.pk, feed__is_dry_run=True).exists()
 
 
-def _ensure_summary(claim: Claim, tools: Tools) -> Ending | None:
+def _ensure_summary(claimed: ClaimedItem, tools: Tools) -> StepResult | None:
     """A summary is on record afterwards; one that was made or edited before is kept. Else: how it failed."""
-    item, options = claim.item, tools.options
+    item, options = claimed.item, tools.options
     if ItemDetail.objects.filter(item_id=item.pk).exclude(summary="").exists():
         return None
     try:
@@ -184,20 +179,22 @@ def _ensure_summary(claim: Claim, tools: Tools) -> Ending | None:
             folder=tools.downloads,
             page_characters=options.page_characters,
             max_documents=options.max_documents,
-            between=lambda: services.renew_claim(claim, tools.clock()),
+            between=lambda: transitions.renew_claim(claimed, tools.clock()),
         ) as material:
             if not material.has_text and not material.documents:
-                return Ending(Happening.FETCH_FAILED, "the page has no text any more")
+                return StepResult(Outcome.FETCH_FAILED, "the page has no text any more")
             try:
                 summarised = tools.summariser.summarise(material)
             except OutsideError as error:
-                return Ending(Happening.API_FAILED, f"summary failed: {error}")
-            services.save_summary(claim, summarised, material.page.text, material.outcomes, tools.clock())
+                return StepResult(Outcome.API_FAILED, f"summary failed: {error}")
+            transitions.save_summary(
+                claimed, summarised, material.page.text, material.outcomes, tools.clock()
+            )
     except DocumentsFailed as error:
-        happening = Happening.ALL_TOO_LARGE if error.all_too_large else Happening.FETCH_FAILED
-        return Ending(happening, str(error), {"documents": error.outcomes})
+        outcome = Outcome.ALL_TOO_LARGE if error.all_too_large else Outcome.FETCH_FAILED
+        return StepResult(outcome, str(error), {"documents": error.outcomes})
     except OutsideError as error:
-        return Ending(Happening.FETCH_FAILED, f"not fetched: {error}")
+        return StepResult(Outcome.FETCH_FAILED, f"not fetched: {error}")
     return None
 
 
@@ -217,33 +214,33 @@ def post_text(item: Item, options: FeedSettings, limits: PostLimits) -> str:
     )
 
 
-def _deliver(claim: Claim, post: Post, tools: Tools) -> Ending:
+def _deliver(claimed: ClaimedItem, post: Post, tools: Tools) -> StepResult:
     """Exactly one post: what may exist already is looked for before anything is sent."""
-    item = claim.item
+    item = claimed.item
     try:
         # Also before the first try: after a backup was restored, the account knows more than we do.
-        services.renew_claim(claim, tools.clock())
+        transitions.renew_claim(claimed, tools.clock())
         found = _find_before(item, post, tools)
         if found is not None:
             return _posted(found, tools, "found among our own posts")
-        services.mark_intent(claim, post, tools.clock())
+        transitions.mark_post(claimed, post, Post.State.INTENT, tools.clock())
         try:
             return _posted(tools.account.post(post.text, post.idempotency_key), tools, "posted")
         except OutsideError as error:
             if error.may_have_happened:
-                services.mark_post(claim, post, Post.State.UNCLEAR, tools.clock())
+                transitions.mark_post(claimed, post, Post.State.UNCLEAR, tools.clock())
                 # Often the post is there and only its answer was lost.
                 found = tools.account.find_post(item.url, post.intent_at or post.created_at)
                 if found is not None:
                     return _posted(found, tools, f"found after an unclear answer ({error})")
                 raise
             # Refused for certain: the next attempt may use another text, and then needs another key.
-            services.mark_post(claim, post, Post.State.DRAFT, tools.clock())
+            transitions.mark_post(claimed, post, Post.State.DRAFT, tools.clock())
             if isinstance(error, Rejected):
                 log.warning("post rejected", item=item.pk, error=redact(str(error), 200))
             raise
     except OutsideError as error:
-        return Ending(Happening.API_FAILED, f"not posted: {error}")
+        return StepResult(Outcome.API_FAILED, f"not posted: {error}")
 
 
 def _find_before(item: Item, post: Post, tools: Tools) -> PostedStatus | None:
@@ -257,11 +254,11 @@ def _find_before(item: Item, post: Post, tools: Tools) -> PostedStatus | None:
         raise
 
 
-def _posted(status: PostedStatus, tools: Tools, how: str) -> Ending:
+def _posted(status: PostedStatus, tools: Tools, how: str) -> StepResult:
     post = {
         "state": Post.State.POSTED,
         "status_id": status.id[:64],
         "url": status.url[:2000],
         "posted_at": tools.clock(),
     }
-    return Ending(Happening.POSTED, f"{how}: {status.url}", post=post)
+    return StepResult(Outcome.POSTED, f"{how}: {status.url}", post=post)

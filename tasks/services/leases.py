@@ -11,6 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from broker_project.lib.claims import LeaseLost as LeaseLost
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact, redact_value
@@ -37,10 +38,6 @@ from tasks.services.labels import changed_labels, labels_owed, pay_labels, store
 from tasks.services.reviews import remember_review
 
 log = get_logger(__name__)
-
-
-class LeaseLost(Exception):
-    """The assignment is no longer this agent's. Nothing was changed."""
 
 
 class UnknownAssignment(Exception):

@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from broker_project.console.admin_base import CONFIRM_FIELD
-from feeds.lifecycle import WAITING, WORDS, Happening, Status
+from feeds.lifecycle import EVENT_WORDS, WAITING, Outcome, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
-from feeds.services import items as services
+from feeds.services.transitions import claim_item
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, page_url, posts_for
 
@@ -107,7 +107,7 @@ def test_skip(browser: Client, make_item: MakeItem) -> None:
 def test_screen_and_summarise_now(browser: Client, make_item: MakeItem, sandbox: SandboxHandle) -> None:
     item = make_item(url=page_url(sandbox, "01kiban04_02000401"))
     busy = make_item(url=page_url(sandbox, "01cyber01_02000219"))
-    services.claim_item(busy.pk, WAITING, "other", timezone.now())
+    claim_item(busy.pk, WAITING, "other", timezone.now())
     message = act(browser, ITEMS, "screen_now", [item, busy])
     assert message == "1 item screened, 1 left alone (being worked on)"
     message = act(browser, ITEMS, "screen_now", [item])
@@ -235,7 +235,7 @@ def test_prompts_and_limits_are_edited_and_checked(browser: Client) -> None:
 
 
 def test_the_timeline_names_everything_that_happens() -> None:
-    assert set(WORDS) >= {happening.value for happening in Happening}
+    assert set(EVENT_WORDS) >= {outcome.value for outcome in Outcome}
 
 
 def test_screens_in_japanese(make_item: MakeItem) -> None:

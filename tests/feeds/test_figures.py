@@ -9,7 +9,7 @@ from feeds import selectors
 from feeds.lifecycle import WAITING, Status
 from feeds.metrics import metric_families
 from feeds.models import Feed, Post
-from feeds.services import items as services
+from feeds.services.transitions import claim_item
 from tests.feeds.conftest import MakeItem
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,7 @@ def test_counts_name_every_status(make_item: MakeItem) -> None:
 def test_metrics(make_item: MakeItem) -> None:
     claimed, posted = make_item(), make_item(status=Status.PROCESSED, reason=0)
     make_item(status=Status.PENDING)
-    services.claim_item(claimed.pk, WAITING, "a", timezone.now())
+    claim_item(claimed.pk, WAITING, "a", timezone.now())
     Post.objects.create(
         item=posted,
         text="t",

@@ -6,8 +6,8 @@ import pytest
 
 from feeds.lifecycle import (
     RULES,
-    Happening,
     ItemState,
+    Outcome,
     Reason,
     Status,
     WrongState,
@@ -19,28 +19,28 @@ from feeds.lifecycle import (
 THEN = datetime(2026, 5, 1, tzinfo=UTC)
 NOW = THEN + timedelta(hours=1)
 
-# happening, status before, (status, reason, counter) after; before: reason 2, counter 1; the limit is 3
+# outcome, status before, (status, reason, counter) after; before: reason 2, counter 1; the limit is 3
 CASES = [
-    (Happening.YES, 0, (2, 2, 1)),
-    (Happening.YES, 1, (2, 2, 1)),
-    (Happening.NO, 0, (1, 1, 2)),
-    (Happening.NO, 1, (1, 1, 2)),
-    (Happening.WAIT, 0, (1, 2, 2)),
-    (Happening.WAIT, 1, (1, 2, 2)),
-    (Happening.FETCH_FAILED, 0, (1, 3, 2)),
-    (Happening.FETCH_FAILED, 1, (1, 3, 2)),
-    (Happening.FETCH_FAILED, 2, (1, 3, 2)),
-    (Happening.ALL_TOO_LARGE, 0, (1, 4, 2)),
-    (Happening.ALL_TOO_LARGE, 1, (1, 4, 2)),
-    (Happening.ALL_TOO_LARGE, 2, (1, 4, 2)),
-    (Happening.API_FAILED, 0, (1, 5, 2)),
-    (Happening.API_FAILED, 1, (1, 5, 2)),
-    (Happening.API_FAILED, 2, (1, 5, 2)),
-    (Happening.CRASHED, 0, (0, 2, 2)),
-    (Happening.CRASHED, 1, (1, 2, 2)),
-    (Happening.CRASHED, 2, (2, 2, 2)),
-    (Happening.DRAFTED, 2, (2, 2, 1)),
-    (Happening.POSTED, 2, (3, 0, 1)),
+    (Outcome.YES, 0, (2, 2, 1)),
+    (Outcome.YES, 1, (2, 2, 1)),
+    (Outcome.NO, 0, (1, 1, 2)),
+    (Outcome.NO, 1, (1, 1, 2)),
+    (Outcome.WAIT, 0, (1, 2, 2)),
+    (Outcome.WAIT, 1, (1, 2, 2)),
+    (Outcome.FETCH_FAILED, 0, (1, 3, 2)),
+    (Outcome.FETCH_FAILED, 1, (1, 3, 2)),
+    (Outcome.FETCH_FAILED, 2, (1, 3, 2)),
+    (Outcome.ALL_TOO_LARGE, 0, (1, 4, 2)),
+    (Outcome.ALL_TOO_LARGE, 1, (1, 4, 2)),
+    (Outcome.ALL_TOO_LARGE, 2, (1, 4, 2)),
+    (Outcome.API_FAILED, 0, (1, 5, 2)),
+    (Outcome.API_FAILED, 1, (1, 5, 2)),
+    (Outcome.API_FAILED, 2, (1, 5, 2)),
+    (Outcome.CRASHED, 0, (0, 2, 2)),
+    (Outcome.CRASHED, 1, (1, 2, 2)),
+    (Outcome.CRASHED, 2, (2, 2, 2)),
+    (Outcome.DRAFTED, 2, (2, 2, 1)),
+    (Outcome.POSTED, 2, (3, 0, 1)),
 ]
 
 
@@ -48,45 +48,45 @@ def state(status: int, retry_count: int = 1) -> ItemState:
     return ItemState(Status(status), Reason.PAGE_NOT_READY, retry_count, THEN)
 
 
-@pytest.mark.parametrize(("happening", "before", "expected"), CASES)
-def test_what_follows(happening: Happening, before: int, expected: tuple[int, int, int]) -> None:
-    found = after(state(before), happening, now=NOW, max_retries=3)
+@pytest.mark.parametrize(("outcome", "before", "expected"), CASES)
+def test_what_follows(outcome: Outcome, before: int, expected: tuple[int, int, int]) -> None:
+    found = after(state(before), outcome, now=NOW, max_retries=3)
     assert (found.status, found.reason, found.retry_count) == expected
     assert found.last_checked_at == NOW
 
 
 def test_the_table_of_cases_is_whole() -> None:
-    allowed = {(happening, status) for happening, rule in RULES.items() for status in rule[0]}
-    assert {(happening, Status(status)) for happening, status, _ in CASES} == allowed
-    assert set(RULES) == set(Happening)
+    allowed = {(outcome, status) for outcome, rule in RULES.items() for status in rule[0]}
+    assert {(outcome, Status(status)) for outcome, status, _ in CASES} == allowed
+    assert set(RULES) == set(Outcome)
 
 
-@pytest.mark.parametrize("happening", list(Happening))
+@pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize("status", list(Status))
-def test_nothing_else_happens(happening: Happening, status: Status) -> None:
-    if status not in RULES[happening][0]:
+def test_nothing_else_happens(outcome: Outcome, status: Status) -> None:
+    if status not in RULES[outcome][0]:
         with pytest.raises(WrongState):
-            after(state(status), happening, now=NOW, max_retries=3)
+            after(state(status), outcome, now=NOW, max_retries=3)
 
 
-@pytest.mark.parametrize("happening", [each for each, rule in RULES.items() if rule[3]])
-def test_the_limit_is_exceeded_by_the_fourth(happening: Happening) -> None:
+@pytest.mark.parametrize("outcome", [each for each, rule in RULES.items() if rule[3]])
+def test_the_limit_is_exceeded_by_the_fourth(outcome: Outcome) -> None:
     before = Status.UNPROCESSED
-    third = after(state(before, 2), happening, now=NOW, max_retries=3)
+    third = after(state(before, 2), outcome, now=NOW, max_retries=3)
     assert third.retry_count == 3
     assert third.status is not Status.PROCESSED
-    fourth = after(state(before, 3), happening, now=NOW, max_retries=3)
+    fourth = after(state(before, 3), outcome, now=NOW, max_retries=3)
     assert (fourth.status, fourth.reason, fourth.retry_count) == (3, 6, 4)
 
 
 def test_without_retries_the_first_failure_is_the_last() -> None:
-    found = after(state(0, 0), Happening.NO, now=NOW, max_retries=0)
+    found = after(state(0, 0), Outcome.NO, now=NOW, max_retries=0)
     assert (found.status, found.reason) == (Status.PROCESSED, Reason.RETRY_LIMIT_EXCEEDED)
 
 
 def test_success_adds_nothing_even_at_the_limit() -> None:
-    assert after(state(0, 3), Happening.YES, now=NOW, max_retries=3).status is Status.PENDING
-    assert after(state(2, 3), Happening.POSTED, now=NOW, max_retries=3).reason is Reason.NONE
+    assert after(state(0, 3), Outcome.YES, now=NOW, max_retries=3).status is Status.PENDING
+    assert after(state(2, 3), Outcome.POSTED, now=NOW, max_retries=3).reason is Reason.NONE
 
 
 def test_numbers_are_the_seeds() -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from feeds.lifecycle import Status
 from feeds.models import Item, ItemLease
-from feeds.services.items import claim_item, sweep_stale_leases
+from feeds.services.transitions import claim_item, sweep_stale_leases
 from tests.support.databases import is_postgres
 
 WAIT_SECONDS = 60

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from broker_project.lib.config.outside import Source
 from broker_project.ops.clock.pollers import PollOptions
 from feeds.clients.mastodon import MastodonAccount
-from feeds.lifecycle import Happening, Status
+from feeds.lifecycle import Outcome, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, ItemLease, Post
-from feeds.pollers import ItemRun, poll_feeds, poll_items
+from feeds.pollers import poll_feeds, poll_items
 from feeds.reading.documents import ReadDocument
 from feeds.services.processing import OFFLINE_MARK, Tools, screen_item, summarise_item
+from feeds.services.runs import ItemRun
+from feeds.services.transitions import leases
 from feeds.writing.summaries import OfflineSummariser, divided
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, add_page, page_url, posts_for
@@ -40,17 +44,12 @@ def last_reason(item: Item) -> str:
     return event.reason
 
 
-def happening(result: object) -> Happening | None:
-    assert result is not None
-    return result.happening  # type: ignore[attr-defined,no-any-return]
-
-
 # Screening
 
 
 def test_yes(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     item = make_item(url=page_url(sandbox, REPORT))
-    assert happening(screen_item(item.pk, tools)) is Happening.YES
+    assert screen_item(item.pk, tools) is Outcome.YES
     assert state(item) == (2, None, 0)
     detail = ItemDetail.objects.get()
     assert detail.verdict == "YES"
@@ -158,7 +157,7 @@ def test_the_retry_limit(make_item: MakeItem, tools: Tools, sandbox: SandboxHand
 
 def test_one_item_all_the_way(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING, title="検証報告書（案）")
-    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert summarise_item(item.pk, tools) is Outcome.POSTED
     assert state(item) == (3, 0, 0)
     post = Post.objects.get()
     assert post.state == Post.State.POSTED
@@ -276,7 +275,7 @@ def test_what_is_missing_beside_it_does_not_cost_the_summary(
 ) -> None:
     sandbox.load("gemini", {"next": [answer]})
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
-    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert summarise_item(item.pk, tools) is Outcome.POSTED
     assert "方針を公表した。" in Post.objects.get().text
     assert len(sandbox.calls("gemini")) == 1
 
@@ -348,7 +347,7 @@ def test_files_that_the_service_does_not_take_go_as_text(
 ) -> None:
     sandbox.load("gemini", {"next": [{"status": status}]})
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
-    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert summarise_item(item.pk, tools) is Outcome.POSTED
     assert [call["path"].rpartition(":")[2] for call in sandbox.calls("gemini")] == ["generateContent"] * 2
 
 
@@ -365,8 +364,8 @@ def test_a_document_under_an_address_without_an_ending_is_measured_as_one(
 
 def test_an_item_that_is_a_pdf_itself(make_item: MakeItem, tools: Tools, sandbox: SandboxHandle) -> None:
     item = make_item(url=f"{sandbox.base_url}/feed/main_content/000984101.pdf", title="検証報告書（案）")
-    assert happening(screen_item(item.pk, tools)) is Happening.YES
-    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert screen_item(item.pk, tools) is Outcome.YES
+    assert summarise_item(item.pk, tools) is Outcome.POSTED
     assert ItemDetail.objects.get().documents[0]["pages"] == 1
     assert "電気通信市場" in Post.objects.get().text
 
@@ -407,7 +406,7 @@ def test_an_answer_that_stays_unclear_is_looked_for_before_posting_again(
     # Mastodon has forgotten the key by now: only the search keeps it from being posted twice.
     sandbox.load("mastodon", {"keys": {}})
     sandbox.clear_calls()
-    assert happening(screen_item(item.pk, tools)) is Happening.YES
+    assert screen_item(item.pk, tools) is Outcome.YES
     assert sandbox.calls("gemini") == []  # it was judged before
     summarise_item(item.pk, tools)
     assert state(item) == (3, 0, 1)
@@ -448,11 +447,11 @@ def test_an_account_that_can_be_written_to_alone(
     """It is posted to; but what may have been posted already is not sent again without a look."""
     sandbox.fault("mastodon", "status", path="/accounts/", times=0, **fault)
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
-    assert happening(summarise_item(item.pk, tools)) is Happening.POSTED
+    assert summarise_item(item.pk, tools) is Outcome.POSTED
     assert posts_for(sandbox, item.url) == 1
     Post.objects.update(state=Post.State.UNCLEAR)
     Item.objects.update(status=Status.PENDING)
-    assert happening(summarise_item(item.pk, tools)) is Happening.API_FAILED
+    assert summarise_item(item.pk, tools) is Outcome.API_FAILED
     assert posts_for(sandbox, item.url) == 1
 
 
@@ -469,7 +468,7 @@ def test_an_unclear_post_waits_while_mastodon_is_off(
     screen_item(item.pk, tools)
     tools.account = MastodonAccount(replace(settings.BROKER.mastodon, source=Source.OFF))
     assert ItemRun(tools).step() is False
-    assert happening(summarise_item(item.pk, tools)) is Happening.DRAFTED
+    assert summarise_item(item.pk, tools) is Outcome.DRAFTED
     assert state(item) == (2, 5, 1)
     assert Post.objects.get().state == Post.State.UNCLEAR
 
@@ -560,7 +559,25 @@ def test_a_fault_of_ours_counts_and_does_not_stop_the_run(
     FeedSettings(post_template="{summary} {nonsense} {url}").save()  # past the form's check
     tools.options = FeedSettings.current()
     item = make_item(url=page_url(sandbox, REPORT), status=Status.PENDING)
-    assert happening(summarise_item(item.pk, tools)) is Happening.CRASHED
+    assert summarise_item(item.pk, tools) is Outcome.CRASHED
     assert state(item) == (2, None, 1)
     assert "KeyError" in last_reason(item)
     assert ItemLease.objects.count() == 0
+
+
+def test_a_worker_that_lost_its_lease_changes_nothing(
+    make_item: MakeItem, tools: Tools, sandbox: SandboxHandle
+) -> None:
+    item = make_item(url=page_url(sandbox, REPORT))
+
+    def clock() -> datetime:
+        """Before each look at the clock another worker takes the claim back."""
+        leases.drop(item.pk)
+        return timezone.now()
+
+    tools.clock = clock
+    run = ItemRun(tools)
+    assert run.step()
+    assert run.counts["lost"] == 1
+    assert state(item) == (0, None, 0)
+    assert ItemDetail.objects.get().verdict == ""

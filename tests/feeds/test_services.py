@@ -7,11 +7,11 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from feeds.lifecycle import OPEN, WAITING, Happening, Status
+from broker_project.lib.claims import LeaseLost
+from feeds.lifecycle import OPEN, WAITING, Outcome, Status
 from feeds.models import Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.selectors import pending_candidates, screening_candidates
-from feeds.services import items as services
-from feeds.services.items import LeaseLost
+from feeds.services import actions, transitions
 from tests.feeds.conftest import MakeItem
 
 pytestmark = pytest.mark.django_db
@@ -34,33 +34,23 @@ def make_post(item: Item, state: Post.State = Post.State.DRAFT, **given: object)
 
 def test_an_item_is_claimed_once(make_item: MakeItem) -> None:
     item, now = make_item(), timezone.now()
-    claim = services.claim_item(item.pk, WAITING, "a", now)
+    claim = transitions.claim_item(item.pk, WAITING, "a", now)
     assert claim is not None
-    assert services.claim_item(item.pk, WAITING, "b", now) is None
+    assert transitions.claim_item(item.pk, WAITING, "b", now) is None
     assert ItemLease.objects.get().expires_at == now + LEASE
 
 
 def test_a_status_that_moved_on_is_not_claimed(make_item: MakeItem) -> None:
     item = make_item(status=Status.PENDING)
-    assert services.claim_item(item.pk, WAITING, "a", timezone.now()) is None
+    assert transitions.claim_item(item.pk, WAITING, "a", timezone.now()) is None
     assert ItemLease.objects.count() == 0
-
-
-def test_a_claim_can_be_given_back(make_item: MakeItem) -> None:
-    item, now = make_item(), timezone.now()
-    claim = services.claim_item(item.pk, WAITING, "a", now)
-    assert claim
-    services.release_claim(claim)
-    assert services.claim_item(item.pk, WAITING, "b", now) is not None
-    item.refresh_from_db()
-    assert item.retry_count == 0
 
 
 def test_completion_moves_the_item_and_writes_an_event(make_item: MakeItem) -> None:
     item, now = make_item(), timezone.now()
-    claim = services.claim_item(item.pk, WAITING, "worker", now)
+    claim = transitions.claim_item(item.pk, WAITING, "worker", now)
     assert claim
-    services.complete_claim(claim, Happening.WAIT, why="not ready", now=now, detail={"verdict": "WAIT"})
+    transitions.complete_claim(claim, Outcome.WAIT, why="not ready", now=now, detail={"verdict": "WAIT"})
     item.refresh_from_db()
     assert (item.status, item.reason, item.retry_count, item.last_checked_at) == (1, 2, 1, now)
     event = ItemEvent.objects.get()
@@ -72,18 +62,18 @@ def test_completion_moves_the_item_and_writes_an_event(make_item: MakeItem) -> N
 
 def test_a_late_worker_has_no_last_word(make_item: MakeItem) -> None:
     item, now = make_item(), timezone.now()
-    late = services.claim_item(item.pk, WAITING, "late", now)
+    late = transitions.claim_item(item.pk, WAITING, "late", now)
     assert late
     after_lease = now + LEASE + timedelta(seconds=1)
-    assert services.sweep_stale_leases(after_lease) == 1
-    second = services.claim_item(item.pk, WAITING, "second", after_lease)
+    assert transitions.sweep_stale_leases(after_lease) == 1
+    second = transitions.claim_item(item.pk, WAITING, "second", after_lease)
     assert second
     with pytest.raises(LeaseLost):
-        services.renew_claim(late, after_lease)
+        transitions.renew_claim(late, after_lease)
     with pytest.raises(LeaseLost):
-        services.complete_claim(late, Happening.YES, why="", now=after_lease, detail={"verdict": "YES"})
+        transitions.complete_claim(late, Outcome.YES, why="", now=after_lease, detail={"verdict": "YES"})
     assert ItemDetail.objects.get().verdict == ""
-    services.complete_claim(second, Happening.NO, why="", now=after_lease)
+    transitions.complete_claim(second, Outcome.NO, why="", now=after_lease)
     item.refresh_from_db()
     assert (item.status, item.reason, item.retry_count) == (1, 1, 2)
 
@@ -92,9 +82,9 @@ def test_a_stale_lease_counts_and_frees_the_item(make_item: MakeItem) -> None:
     now = timezone.now()
     for status in OPEN:
         item = make_item(status=status)
-        assert services.claim_item(item.pk, [status], "gone", now)
-    assert services.sweep_stale_leases(now + LEASE - timedelta(seconds=1)) == 0
-    assert services.sweep_stale_leases(now + LEASE) == 3
+        assert transitions.claim_item(item.pk, [status], "gone", now)
+    assert transitions.sweep_stale_leases(now + LEASE - timedelta(seconds=1)) == 0
+    assert transitions.sweep_stale_leases(now + LEASE) == 3
     assert ItemLease.objects.count() == 0
     assert sorted(Item.objects.values_list("status", "retry_count")) == [(0, 1), (1, 1), (2, 1)]
     assert set(ItemEvent.objects.values_list("what", "who")) == {("crashed", "sweep")}
@@ -104,25 +94,25 @@ def test_a_stale_lease_counts_and_frees_the_item(make_item: MakeItem) -> None:
 @pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%d %H:%M:%S"])
 def test_a_stale_lease_is_seen_however_its_time_is_written(make_item: MakeItem, form: str) -> None:
     item, now = make_item(), timezone.now().replace(hour=12)
-    services.claim_item(item.pk, WAITING, "gone", now)
+    transitions.claim_item(item.pk, WAITING, "gone", now)
     with connection.cursor() as cursor:
         text = (now - timedelta(seconds=2)).strftime(form)
         cursor.execute("UPDATE feeds_itemlease SET expires_at = %s", [text])
-    assert services.sweep_stale_leases(now) == 1
+    assert transitions.sweep_stale_leases(now) == 1
 
 
 def test_a_renewed_lease_is_not_stale(make_item: MakeItem) -> None:
     item, now = make_item(), timezone.now()
-    claim = services.claim_item(item.pk, WAITING, "a", now)
+    claim = transitions.claim_item(item.pk, WAITING, "a", now)
     assert claim
-    services.renew_claim(claim, now + LEASE / 2)
-    assert services.sweep_stale_leases(now + LEASE) == 0
+    transitions.renew_claim(claim, now + LEASE / 2)
+    assert transitions.sweep_stale_leases(now + LEASE) == 0
 
 
 def test_crashes_end_in_reason_six(make_item: MakeItem) -> None:
     item = make_item(retry_count=settings.BROKER.feed_max_retries)
-    services.claim_item(item.pk, WAITING, "a", timezone.now())
-    services.sweep_stale_leases(timezone.now() + LEASE)
+    transitions.claim_item(item.pk, WAITING, "a", timezone.now())
+    transitions.sweep_stale_leases(timezone.now() + LEASE)
     item.refresh_from_db()
     assert (item.status, item.reason) == (3, 6)
 
@@ -141,8 +131,8 @@ def test_pending_by_publication_screening_by_last_check(make_item: MakeItem) -> 
     assert pending_candidates(is_mastodon_on=True) == [old.pk, young.pk]
     assert screening_candidates(now, now) == [first.pk, second.pk, third.pk]
     assert screening_candidates(now - timedelta(hours=4), now) == [first.pk, second.pk]
-    services.claim_item(old.pk, OPEN, "a", now)
-    services.claim_item(first.pk, OPEN, "a", now)
+    transitions.claim_item(old.pk, OPEN, "a", now)
+    transitions.claim_item(first.pk, OPEN, "a", now)
     assert pending_candidates(is_mastodon_on=True) == [young.pk]
     assert screening_candidates(now, now) == [second.pk, third.pk]
 
@@ -177,28 +167,28 @@ def test_drafts_wait_while_they_cannot_be_posted(make_item: MakeItem) -> None:
 
 def test_what_was_sent_keeps_its_text_and_key(make_item: MakeItem) -> None:
     item, now = make_item(status=Status.PENDING), timezone.now()
-    claim = services.claim_item(item.pk, OPEN, "a", now)
+    claim = transitions.claim_item(item.pk, OPEN, "a", now)
     assert claim
-    draft = services.save_draft(claim, "first", now)
-    changed = services.save_draft(claim, "second", now)
+    draft = transitions.save_draft(claim, "first", now)
+    changed = transitions.save_draft(claim, "second", now)
     assert changed.text == "second"
     assert changed.idempotency_key != draft.idempotency_key
-    services.mark_intent(claim, changed, now)
-    sent = services.save_draft(claim, "third", now)
+    transitions.mark_post(claim, changed, Post.State.INTENT, now)
+    sent = transitions.save_draft(claim, "third", now)
     assert (sent.text, sent.idempotency_key) == ("second", changed.idempotency_key)
     assert sent.intent_at == now
 
 
 def test_nothing_is_written_without_the_lease(make_item: MakeItem) -> None:
     item, now = make_item(status=Status.PENDING), timezone.now()
-    claim = services.claim_item(item.pk, OPEN, "a", now)
+    claim = transitions.claim_item(item.pk, OPEN, "a", now)
     assert claim
-    post = services.save_draft(claim, "text", now)
-    services.release_claim(claim)
+    post = transitions.save_draft(claim, "text", now)
+    transitions.leases.drop(item.pk)
     with pytest.raises(LeaseLost):
-        services.mark_intent(claim, post, now)
+        transitions.mark_post(claim, post, Post.State.INTENT, now)
     with pytest.raises(LeaseLost):
-        services.save_draft(claim, "other", now)
+        transitions.save_draft(claim, "other", now)
     assert Post.objects.get().state == Post.State.DRAFT
     assert Post.objects.get().text == "text"
 
@@ -216,7 +206,7 @@ def test_retry(make_item: MakeItem, status: int, reason: int | None, refused: st
     item = make_item(status=Status(status), reason=reason, retry_count=4)
     ItemDetail.objects.update(summary="old", summary_source="gemini")
     with override("en"):
-        refusal = services.retry_item(item.pk, "admin", timezone.now())
+        refusal = actions.retry_item(item.pk, "admin", timezone.now())
         assert (str(refusal.why) if refusal else "") == refused
     item.refresh_from_db()
     if refused:
@@ -233,25 +223,25 @@ def test_retry_keeps_a_post_that_may_exist(make_item: MakeItem) -> None:
     make_post(draft)
     make_post(unclear, Post.State.UNCLEAR)
     for item in (draft, unclear):
-        assert services.retry_item(item.pk, "admin", timezone.now()) is None
+        assert actions.retry_item(item.pk, "admin", timezone.now()) is None
     assert [post.item_id for post in Post.objects.all()] == [unclear.pk]
 
 
 def test_skip(make_item: MakeItem) -> None:
     item = make_item(status=Status.PENDING)
-    assert services.skip_item(item.pk, "admin", timezone.now()) is None
+    assert actions.skip_item(item.pk, "admin", timezone.now()) is None
     item.refresh_from_db()
     assert (item.status, item.reason) == (3, 1)
-    assert services.skip_item(item.pk, "admin", timezone.now()) is not None
+    assert actions.skip_item(item.pk, "admin", timezone.now()) is not None
 
 
 def test_what_is_being_worked_on_is_left_alone(make_item: MakeItem) -> None:
     item = make_item()
-    services.claim_item(item.pk, WAITING, "a", timezone.now())
-    for service in (services.retry_item, services.skip_item):
+    transitions.claim_item(item.pk, WAITING, "a", timezone.now())
+    for service in (actions.retry_item, actions.skip_item):
         refusal = service(item.pk, "admin", timezone.now())
         assert refusal is not None
-    assert services.edit_summary(item.pk, "text", "admin", timezone.now()) is not None
+    assert actions.edit_summary(item.pk, "text", "admin", timezone.now()) is not None
     item.refresh_from_db()
     assert item.status == Status.UNPROCESSED
 
@@ -259,10 +249,10 @@ def test_what_is_being_worked_on_is_left_alone(make_item: MakeItem) -> None:
 def test_a_summary_is_edited_until_the_post_is_on_its_way(make_item: MakeItem) -> None:
     item = make_item(status=Status.PENDING)
     post = make_post(item)
-    assert services.edit_summary(item.pk, " 人の書いた要約。 ", "admin", timezone.now()) is None
+    assert actions.edit_summary(item.pk, " 人の書いた要約。 ", "admin", timezone.now()) is None
     detail = ItemDetail.objects.get()
     assert (detail.summary, detail.summary_source) == ("人の書いた要約。", "edited")
     assert not Post.objects.filter(pk=post.pk).exists()
     make_post(item, Post.State.INTENT)
-    assert services.edit_summary(item.pk, "too late", "admin", timezone.now()) is not None
+    assert actions.edit_summary(item.pk, "too late", "admin", timezone.now()) is not None
     assert ItemDetail.objects.get().summary == "人の書いた要約。"
