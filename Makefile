@@ -39,10 +39,10 @@ test-postgres: setup-dev system-packages ## the tests of the database again, on 
 scale: setup-dev system-packages ## two web processes, two clusters, 200 agents, 2,000 issues (SCALE_AGENTS=, SCALE_ISSUES=)
 	@SCALE_AGENTS=$(or $(SCALE_AGENTS),200) SCALE_ISSUES=$(or $(SCALE_ISSUES),2000) $(PY) -m pytest -n 0 -s tests/scale
 
-bench: setup ## measure the hot paths beside a bare yardstick, under ten minutes (ARGS="--quick --only request,waiting")
+bench: setup ## measure what agents do all day beside the least that could do it, under ten minutes (ARGS="--quick --only request,waiting")
 	@$(PY) -m bench $(ARGS)
 
-bench-quick: setup ## the same with less of everything, under a minute
+bench-quick: setup ## the same with smaller numbers, about a minute
 	@$(PY) -m bench --quick $(ARGS)
 
 check: setup-dev format-check lint types dependencies deploy-check ## format, lint, imports, unused code, types, dependencies, deployment settings

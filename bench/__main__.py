@@ -1,4 +1,4 @@
-"""``python -m bench``: run the sections, print the tables, leave a JSON file and a chart."""
+"""``python -m bench``: run the sections, print the tables, write a JSON file and a chart."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from typing import Any
 import psutil
 
 from bench.chart import draw_bars
+from bench.context import Context
+from bench.environment import ROOT, Environment
 from bench.figures import Result
+from bench.processes import raise_file_limit
 from bench.report import document_of, tables_of, write_json
 from bench.scale import FULL, QUICK, Scale
-from bench.scene import ROOT, Scene, raise_file_limit
-from bench.stage import Stage
 
 SECTIONS = ("request", "assign", "heartbeat", "waiting", "refresh", "feeds", "fixtures", "pages")
 
 
 class Progress:
-    """One line on standard error that is written over; whole lines where nobody looks at a terminal."""
+    """One line on standard error that is overwritten; a line each where that is not a terminal."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -62,7 +63,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def conditions(scale: Scale) -> dict[str, Any]:
-    """What the machine was like: others may use it at the same time, so only ratios mean anything."""
+    """The machine and its load. Others may use it at the same time, so only ratios mean anything."""
     return {
         "scale": scale.name,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,14 +78,14 @@ def conditions(scale: Scale) -> dict[str, Any]:
 def run_sections(scale: Scale, sections: Sequence[str], progress: Progress) -> list[Result]:
     """Every section by itself: one that fails says so in its result and the others go on."""
     results = []
-    with Scene(progress.say) as scene:
-        stage = Stage(scene, scale, progress.say)
+    with Environment(progress.say) as environment:
+        context = Context(environment, scale, progress.say)
         for name in sections:
             progress.section = name
             progress.say("starting")
             started = time.monotonic()
             try:
-                result: Result = importlib.import_module(f"bench.sections.{name}").run(stage)
+                result: Result = importlib.import_module(f"bench.sections.{name}").run(context)
             except Exception as error:  # noqa: BLE001 - said in the result, and in the exit status
                 progress.end()
                 traceback.print_exc()

@@ -1,7 +1,7 @@
 """The yardstick: the least that an ASGI application can do for the same answer.
 
-``POST /claim`` runs one Lua claim with redis-py. ``POST /wait`` waits for one subscription to ring, then claims.
-No Django, no validation, no database. ``BENCH_REDIS_URL`` says which Redis.
+``POST /claim`` runs one Lua claim with redis-py. ``POST /wait`` waits for a message on one subscription, then claims.
+No Django, no validation, no database. ``BENCH_REDIS_URL`` names the Redis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.serve import reply
 
 CHANNEL = "bench:bare:wake"
 QUEUE = "bench:bare:queue"
-# Take the head of the queue and lock it: what any claim has to do.
+# Take the head of the queue and lock it: any claim has to do that much.
 CLAIM = """
 local head = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
 if not head then return false end
@@ -48,9 +48,9 @@ class Bare:
         else:
             body = json.loads((await receive())["body"])
             if scope["path"] == "/wait":
-                ringing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self.waiting.append(ringing)
-                await ringing
+                woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self.waiting.append(woken)
+                await woken
             head = await self.claim(body["agent_id"])
             if head is None:
                 await reply(send, 204, b"")
@@ -90,9 +90,9 @@ class Bare:
             async for message in subscription.listen():
                 if message["type"] == "message":
                     for _ in range(min(int(message["data"]), len(self.waiting))):
-                        ringing = self.waiting.popleft()
-                        if not ringing.done():
-                            ringing.set_result(None)
+                        woken = self.waiting.popleft()
+                        if not woken.done():
+                            woken.set_result(None)
 
 
 application = Bare()

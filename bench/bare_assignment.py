@@ -46,7 +46,7 @@ class BareAssignment(Bare):
         self.write = str(self.redis.script_load(WRITE))
         self.threads = ThreadPoolExecutor(THREADS)
         self.own = threading.local()
-        self.turn = threading.Lock()  # to write, as the product's threads take turns
+        self.turn = threading.Lock()  # to write, as the product's threads take round_trips
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] != "/assign":

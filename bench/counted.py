@@ -1,7 +1,7 @@
 """The product with its database statements counted. Only for counting: nothing is timed through it.
 
-Every connection that any thread opens gets a trace of SQLite itself, so that what Django's own instruments do not
-show (COMMIT) is counted, too. ``GET /-/bench/queries`` tells the counts by the statement's first word.
+Every connection gets a trace callback of SQLite itself, which also sees what Django's own hooks do not (COMMIT).
+``GET /-/bench/queries`` answers with the counts by the statement's first word.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 def note(statement: str) -> None:
     word = statement.split(None, 1)[0].upper() if statement.strip() else ""
     if word.startswith("--"):
-        return  # what a trigger did inside a statement
+        return  # a trigger inside a statement
     with _lock:
         counts[word] += 1
         recent.append(" ".join(statement.split())[:SHOWN_CHARACTERS])

@@ -1,4 +1,4 @@
-"""What a section brings home: timings, single figures, and bars that are met or not. Values in, values out."""
+"""What a section found: timings, single figures, and bars that are met or not. Values in, values out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of load: how long, how many, how fast each, and the CPU seconds of every process that took part."""
+    """One round of load: seconds, operations, percentiles, and the CPU seconds of every process that took part."""
 
     seconds: float
     count: int
@@ -87,7 +87,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure and its limit. ``figure`` is None where it could not be measured: that is not met either."""
+    """A figure and its limit. A figure of None could not be measured, and does not meet the bar."""
 
     name: str
     figure: float | None
@@ -110,7 +110,7 @@ class Bar:
 
     @property
     def shown_figure(self) -> str:
-        """With more digits where it would look like its limit and is not."""
+        """With more digits where rounding would make it look equal to its limit."""
         text = shown(self.figure)
         is_same = self.figure is None or self.figure == self.limit or text != shown(self.limit)
         return text if is_same else f"{self.figure:.4g}"
@@ -157,7 +157,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def shown(value: float | str | None) -> str:
-    """A figure with as many digits as mean something."""
+    """A figure with its significant digits."""
     if value is None:
         return "-"
     if isinstance(value, str):

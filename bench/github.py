@@ -1,7 +1,7 @@
-"""A GitHub of the least effort: answers what :mod:`tasks.github.client` asks, at once, and keeps next to nothing.
+"""A stand-in for GitHub that does as little as possible: it answers :mod:`tasks.github.client` at once.
 
-The sandbox behaves far more like GitHub, and would be what a bench measures. ``PUT /-/issues`` says which issues
-a listing shows; ``GET /-/calls`` how many requests there were.
+The sandbox behaves far more like GitHub, but a bench would then measure the sandbox. ``PUT /-/issues`` sets the issues
+of a listing; ``GET /-/calls`` tells how many requests there were.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BODY = (
 
 
 def issue_json(number: int, labels: list[str], updated_at: str) -> dict[str, Any]:
-    """An issue with the fields that GitHub sends and programs look at."""
+    """An issue with the fields that GitHub sends and our client reads."""
     url = f"https://example.test{BASE}/issues/{number}"
     return {
         "id": number,
@@ -129,7 +129,7 @@ class GitHub:
     def listing(
         self, scope: dict[str, Any], query: dict[str, str] | None
     ) -> tuple[int, Any, list[tuple[bytes, bytes]]]:
-        """Pull requests there are none. Changed issues: none either, while the whole listing has them all."""
+        """No pull requests, and no issues in a listing of changes; the full listing has all issues."""
         is_full = query is not None and "since" not in query
         etag = f'"{self.stamp}-{is_full}"'.encode()
         if dict(scope["headers"]).get(b"if-none-match") == etag:

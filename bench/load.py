@@ -1,7 +1,7 @@
 """The load generator: raw HTTP/1.1 on kept connections, in a process of its own.
 
-``run`` sends requests as fast as a number of connections allows. ``hold`` leaves requests waiting; ``collect`` tells
-which of them were answered, and when. Wall-clock times, so that they can be compared with what Redis noted.
+``run`` sends requests as fast as a number of connections allows. ``hold`` leaves requests waiting; ``collect`` returns
+the ones that were answered, with wall-clock times that can be compared with those of Redis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvloop
 
-from bench import lines
+from bench import json_lines
 from bench.figures import percentile
 
 CONNECT_AT_ONCE = 100
@@ -38,7 +38,7 @@ def as_bytes(wanted: Wanted) -> bytes:
 
 
 class BadAnswer(Exception):
-    """Something that is no answer of ours."""
+    """The server hung up, or answered nothing."""
 
 
 class Connection(asyncio.Protocol):
@@ -53,7 +53,9 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio's
+        self.transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transports are no subclass of asyncio's
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
@@ -85,7 +87,7 @@ class Generator:
         self.answered: list[dict[str, Any]] = []
         self.news = asyncio.Event()
 
-    # As fast as it goes
+    # As fast as possible
 
     def run(
         self,
@@ -96,7 +98,7 @@ class Generator:
         count: int | None = None,
         keep_bodies: bool = False,
     ) -> dict[str, Any]:
-        """Send the requests round and round for so many seconds, or so many of them."""
+        """Send the requests in turn, for so many seconds or so many times."""
         return self.loop.run_until_complete(
             self._run(port, [as_bytes(one) for one in requests], connections, seconds, count, keep_bodies)
         )
@@ -177,7 +179,7 @@ class Generator:
     # Waiting
 
     def hold(self, port: int, requests: list[Wanted]) -> int:
-        """Send each request on a connection of its own and leave it waiting. How many were answered at once."""
+        """Send each request on a connection of its own and let it wait. Returns how many were answered at once."""
         self.loop.run_until_complete(self._hold(port, requests))
         return len(self.answered)
 
@@ -196,7 +198,7 @@ class Generator:
                 self.held.append(connection)
 
     def collect(self, number: int, seconds: float) -> list[dict[str, Any]]:
-        """The next answers, as many as asked for unless the time runs out first."""
+        """The next answers: so many, or fewer if the time runs out first."""
         return self.loop.run_until_complete(self._collect(number, seconds))
 
     async def _collect(self, number: int, seconds: float) -> list[dict[str, Any]]:
@@ -211,7 +213,7 @@ class Generator:
         return found
 
     def let_go(self) -> int:
-        """Hang up on everybody who still waits."""
+        """Close the connections that still wait."""
         number = len(self.held)
         close(self.held)
         self.loop.run_until_complete(asyncio.sleep(0.2))
@@ -220,7 +222,7 @@ class Generator:
 
 
 async def watch_for_loss(opened: list[Connection], done: asyncio.Event) -> None:
-    """A connection that the server closed never answers: end the round instead of waiting for it."""
+    """A connection that the server closed never answers, so end the round instead of waiting for it."""
     while not any(connection.is_lost for connection in opened):
         await asyncio.sleep(0.05)
     done.set()
@@ -234,7 +236,7 @@ def close(connections: list[Connection]) -> None:
 
 if __name__ == "__main__":
     generator = Generator()
-    lines.serve(
+    json_lines.serve(
         {
             "run": generator.run,
             "hold": generator.hold,

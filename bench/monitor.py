@@ -1,4 +1,4 @@
-"""What Redis was told and when, by its own clock. For single wake-ups: it would slow a whole load down."""
+"""The commands that Redis received, with the times of its own clock. Too slow for a load: only for single wake-ups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Seen:
 
     @property
     def subject(self) -> str:
-        """What comes after the command: a script's digest, a channel."""
+        """The first argument: a script's digest, a channel."""
         return self.words.split(" ", 2)[1] if " " in self.words else ""
 
 
@@ -38,14 +38,14 @@ class Monitor:
     def __enter__(self) -> Monitor:
         self._thread.start()
         if not self._is_ready.wait(10):
-            raise RuntimeError("Redis lets nobody monitor it")
+            raise RuntimeError("Redis does not allow MONITOR")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_over = True
-        self.client.ping()  # on another connection: the listener sees this line, and then that it is over
+        self.client.ping()  # wakes the listener, which then sees that it is over
         self._thread.join(5)
         self.client.close()
 

@@ -1,18 +1,15 @@
-"""Rows for :mod:`bench.pages`: a year of tasks, items and matches, made quickly and in bounded memory."""
+"""Rows for :mod:`bench.pages`: a year of tasks, items and matches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from itertools import chain, islice
-from typing import Any
 
 from django.apps import apps
-from django.db import connection, transaction
-from django.db.models import AutoField, DateTimeField, DecimalField, JSONField, Model
+from django.db import connection
 
+from bench.rows import Values, insert_rows
 from broker_project.models import PollerRun
 from broker_project.ops.clock.pollers import poller_table
 from feeds import models as feeds
@@ -21,14 +18,12 @@ from fixtures.lifecycle import jst_text
 from tasks import models as tasks
 from tasks.offers.index import rebuild
 
-Values = dict[str, Any]
 OURS = ("tasks", "feeds", "fixtures", "broker")
-CHUNK = 5000  # rows an INSERT: memory stays the same however many there are
 SPAN = timedelta(days=365)  # everything happened within this time
 LIVE = 20  # assignments under way, at every size
 
-# What can have become of an item: status, reason, retries, the last event and its status.
-STANDINGS: dict[str, tuple[int, int | None, int, str, str]] = {
+# How an item can have ended: status, reason, retries, the last event and its status.
+ENDINGS_OF_ITEMS: dict[str, tuple[int, int | None, int, str, str]] = {
     "posted": (3, 0, 0, "posted", "processed"),
     "given up": (3, 6, 4, "no", "processed"),
     "skipped": (3, 1, 0, "skip", "processed"),
@@ -36,7 +31,7 @@ STANDINGS: dict[str, tuple[int, int | None, int, str, str]] = {
     "pending": (2, None, 0, "yes", "pending"),
     "unprocessed": (0, None, 0, "retry", "unprocessed"),
 }
-ENDINGS = ("completed", "completed", "completed", "failed", "lost")
+ENDINGS_OF_TASKS = ("completed", "completed", "completed", "failed", "lost")
 
 
 @dataclass(frozen=True)
@@ -61,44 +56,6 @@ class Sizes:
         return max(50, self.items // 20)
 
 
-def insert(model: type[Model], rows: Iterable[Values]) -> None:
-    """Rows by executemany, a chunk at a time: the ORM's objects would take minutes. All have the same names."""
-    waiting = iter(rows)
-    first = next(waiting, None)
-    if first is None:
-        return
-    fields = {
-        field.attname: field
-        for field in model._meta.concrete_fields
-        if field.attname in first or not isinstance(field, AutoField)
-    }
-    constant = {
-        name: field.get_db_prep_save(field.get_default(), connection)
-        for name, field in fields.items()
-        if name not in first
-    }
-    # What a driver takes as it is goes there as it is; asking each field about each value takes most of the time.
-    adapters = {
-        name: partial(field.get_db_prep_save, connection=connection)
-        for name, field in fields.items()
-        if name in first and isinstance(field, DateTimeField | JSONField | DecimalField)
-    }
-    quote = connection.ops.quote_name
-    columns = ", ".join(quote(str(field.column)) for field in fields.values())
-    places = ", ".join(["%s"] * len(fields))
-    # The names come from the models, the values go beside the statement.
-    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({places})"
-    every = chain([first], waiting)
-    while chunk := list(islice(every, CHUNK)):
-        for row in chunk:
-            for name, adapt in adapters.items():
-                row[name] = adapt(row[name])
-        whole = ({**constant, **row} for row in chunk)
-        adapted = [tuple(row[name] for name in fields) for row in whole]
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.executemany(statement, adapted)
-
-
 def fill(sizes: Sizes, now: datetime) -> None:
     """Empty our tables and fill them to these sizes."""
     empty()
@@ -106,24 +63,24 @@ def fill(sizes: Sizes, now: datetime) -> None:
     repository = tasks.Repository.objects.create(
         pk=1, full_name="owner/name", namespace="poppo", default_branch="main", last_full_sync_at=now
     )
-    insert(tasks.Agent, year.agents())
-    insert(tasks.Issue, year.issues())
-    insert(tasks.PullRequest, year.pulls())
-    insert(tasks.FixTask, year.fixes())
-    insert(tasks.Assignment, year.assignments())
-    insert(tasks.Event, year.task_events())
-    insert(tasks.WebhookDelivery, year.deliveries())
+    insert_rows(tasks.Agent, year.agents())
+    insert_rows(tasks.Issue, year.issues())
+    insert_rows(tasks.PullRequest, year.pulls())
+    insert_rows(tasks.FixTask, year.fixes())
+    insert_rows(tasks.Assignment, year.assignments())
+    insert_rows(tasks.Event, year.task_events())
+    insert_rows(tasks.WebhookDelivery, year.deliveries())
     rebuild(repository, now)
-    insert(feeds.Feed, year.feeds())
-    insert(feeds.Item, year.items())
-    insert(feeds.ItemDetail, year.details())
-    insert(feeds.Post, year.posts())
-    insert(feeds.ItemEvent, year.item_events())
-    insert(fixtures.FixtureStatus, year.statuses())
-    insert(fixtures.Match, year.matches())
-    insert(fixtures.Report, year.reports())
-    insert(fixtures.Event, year.match_events())
-    insert(PollerRun, year.runs())
+    insert_rows(feeds.Feed, year.feeds())
+    insert_rows(feeds.Item, year.items())
+    insert_rows(feeds.ItemDetail, year.details())
+    insert_rows(feeds.Post, year.posts())
+    insert_rows(feeds.ItemEvent, year.item_events())
+    insert_rows(fixtures.FixtureStatus, year.statuses())
+    insert_rows(fixtures.Match, year.matches())
+    insert_rows(fixtures.Report, year.reports())
+    insert_rows(fixtures.Event, year.match_events())
+    insert_rows(PollerRun, year.runs())
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("VACUUM ANALYZE")
@@ -228,7 +185,7 @@ class Year:
                 "role": "BACKENDCODER",
                 "branch": f"feature/issue-{number}",
                 "base_branch": "main",
-                "state": "live" if is_live else ENDINGS[i % 5],
+                "state": "live" if is_live else ENDINGS_OF_TASKS[i % 5],
                 "created_at": begun_at,
                 "started_at": begun_at,
                 "last_heartbeat_at": ended_at,
@@ -256,7 +213,7 @@ class Year:
             }
             yield {
                 **shared,
-                "what": ENDINGS[i % 5],
+                "what": ENDINGS_OF_TASKS[i % 5],
                 "from_status": "processing",
                 "to_status": "needs-review",
                 "at": at,
@@ -277,7 +234,7 @@ class Year:
 
     def items(self) -> Iterator[Values]:
         for i in range(self.sizes.items):
-            status, reason, retries, _what, _word = STANDINGS[kind_of(i)]
+            status, reason, retries, _what, _word = ENDINGS_OF_ITEMS[kind_of(i)]
             at = self.at(i, self.sizes.items)
             yield {
                 "id": i + 1,
@@ -323,7 +280,7 @@ class Year:
 
     def item_events(self) -> Iterator[Values]:
         for i in range(self.sizes.items):
-            _status, _reason, _retries, what, word = STANDINGS[kind_of(i)]
+            _status, _reason, _retries, what, word = ENDINGS_OF_ITEMS[kind_of(i)]
             yield {
                 "what": what,
                 "from_status": "pending" if word == "processed" else "unprocessed",

@@ -2,11 +2,10 @@
 
     python -m bench.pages --items 1000000 --assignments 100000 [--database URL] [--json FILE]
 
-A database of its own in a temporary folder (or an empty one that ``--database`` names), a Redis of its own, the
-pages through Django's test client as an admin sees them. The same pages are asked at a small size first, then the
-tables are filled up and they are asked again. A page holds if it asks no more queries than before and takes at most
-three times as long with warm caches (by processor time with SQLite, so that a busy machine does not decide). Exit
-status 1 if one does not.
+It makes a database in a temporary folder (or takes the empty one that ``--database`` names), starts a Redis, and
+requests the pages through Django's test client as an admin. The same pages are requested with small tables first, then
+with large ones. A page holds if it makes no more queries than before and takes at most three times as long with warm
+caches (by processor time with SQLite, so that a busy machine does not decide).
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ LIMIT = 3.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians, and what the page costs without the machine's other work: the least of the warm answers.
+    """Medians, and the least of the warm answers, which other work on the machine disturbs least.
 
-    That is processor time with SQLite, whose work is in our process, and the quickest answer otherwise.
+    With SQLite, which works in our process, that is processor time.
     """
 
     queries: int
@@ -66,11 +65,11 @@ class Row:
         return self.large.queries <= self.small.queries and self.warm_ratio <= LIMIT
 
 
-# Asking
+# Requests
 
 
 def pages() -> list[str]:
-    """Every page that people meet, some of them filtered and searched as well."""
+    """Every page that people use, some of them filtered and searched as well."""
     from django.contrib import admin
     from django.urls import reverse
     from django.utils import timezone
@@ -131,7 +130,7 @@ def cost_of(client: Client, page: str, warm_samples: int, cold_samples: int) -> 
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    ask(client, page)  # templates are compiled, the machine's own caches are filled
+    ask(client, page)  # compiles templates and fills the machine's own caches
     cold = []
     queries = 0
     for turn in range(cold_samples):
@@ -154,7 +153,7 @@ def cost_of(client: Client, page: str, warm_samples: int, cold_samples: int) -> 
 
 
 def measure(client: Client, is_quick: bool) -> dict[str, Cost]:
-    """A quick look asks less often, and for no list that is filtered."""
+    """A quick run requests each page less often, and no filtered lists."""
     warm, cold = QUICK_SAMPLES if is_quick else (WARM_SAMPLES, COLD_SAMPLES)
     return {page: cost_of(client, page, warm, cold) for page in pages() if not (is_quick and "?" in page)}
 

@@ -1,7 +1,7 @@
-"""A reader of Redis that notes how long each answer took: a program of :mod:`bench.lines`.
+"""A reader of Redis that measures how long each answer takes: a program of :mod:`bench.json_lines`.
 
-It asks about once a millisecond and sleeps in between, so that on a busy machine it waits for Redis and not for its
-own turn.
+It asks about once a millisecond and sleeps in between: a process that sleeps gets the processor soon after it wakes,
+also on a busy machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from bench import lines
+from bench import json_lines
 from bench.figures import percentile
 
 PAUSE_SECONDS = 0.001
@@ -25,7 +25,7 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def start(self, port: int, key: str) -> None:
-        """PING and GET in turn until told to stop."""
+        """PING and GET in turn until ``stop``."""
         get = f"*2\r\n$3\r\nGET\r\n${len(key.encode())}\r\n{key}\r\n".encode()
         self.times = []
         self._is_over.clear()
@@ -44,7 +44,7 @@ class Reader:
                     time.sleep(PAUSE_SECONDS)
 
     def stop(self) -> dict[str, Any]:
-        """The longest answer and what was usual, in milliseconds."""
+        """The longest answer and the percentiles, in milliseconds."""
         assert self._thread is not None
         self._is_over.set()
         self._thread.join(10)
@@ -60,4 +60,4 @@ class Reader:
 
 if __name__ == "__main__":
     reader = Reader()
-    lines.serve({"start": reader.start, "stop": reader.stop})
+    json_lines.serve({"start": reader.start, "stop": reader.stop})

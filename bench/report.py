@@ -18,7 +18,7 @@ def width(text: str) -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> str:
-    """Columns as wide as they need to be; those in ``right`` stand to the right."""
+    """Columns as wide as their contents; those in ``right`` are aligned to the right."""
     lines = [list(head), *(list(row) for row in rows)]
     widths = [max(width(line[column]) for line in lines) for column in range(len(head))]
 

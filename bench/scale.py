@@ -1,4 +1,4 @@
-"""How much of everything: the full run, and a quick one that shows the same table with less to say."""
+"""How much of everything: the full run, and a quick one that prints the same table from smaller numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ class Scale:
     round_seconds: float
     connections: int
     few_issues: int
-    some_issues: int
     many_issues: int
     agents: int  # that the database knows
     offered: int  # of the open issues, on offer to the agents of the bench
     assignments: int  # a round
-    sustained: int  # assignments of a round that is long enough to say how many a second
-    counted: int  # operations that are counted one by one
+    counted: int  # operations whose cost is counted, one at a time
     heartbeat_leases: int
     heartbeat_window_seconds: float
     waiting_agents: int
@@ -43,12 +41,10 @@ FULL = Scale(
     round_seconds=1.5,
     connections=16,
     few_issues=100,
-    some_issues=1_000,
     many_issues=100_000,
     agents=8_000,
-    offered=60,
-    assignments=60,
-    sustained=600,
+    offered=90,
+    assignments=90,
     counted=20,
     heartbeat_leases=40,
     heartbeat_window_seconds=63.0,
@@ -73,12 +69,10 @@ QUICK = Scale(
     round_seconds=0.3,
     connections=16,
     few_issues=100,
-    some_issues=200,
     many_issues=2_000,
     agents=500,
     offered=30,
     assignments=30,
-    sustained=60,
     counted=7,
     heartbeat_leases=10,
     heartbeat_window_seconds=1.0,

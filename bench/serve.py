@@ -1,7 +1,6 @@
 """Serve an ASGI application as the product's web part is served: same server, same loop, same flags.
 
-``python -m bench.serve FD MODULE:NAME`` on a socket that the parent opened. With ``plain`` behind it: uvicorn as it
-comes alone, without the parser and the loop in C that the product uses.
+``python -m bench.serve FD MODULE:NAME`` on a socket that the parent opened.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ import uvicorn
 
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
-    is_plain = sys.argv[3:] == ["plain"]
     config = uvicorn.Config(
         sys.argv[2],
-        loop="asyncio" if is_plain else "auto",
-        http="h11" if is_plain else "auto",
         log_config=None,
         access_log=False,
         server_header=False,

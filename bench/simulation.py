@@ -1,11 +1,11 @@
-"""What a fleet of agents can expect: how long it waits, what it gets done, what GitHub is asked for it.
+"""What a fleet of agents can expect: waiting times, throughput, and requests to GitHub. ``manage.py simulate`` runs it.
 
-A seeded simulation, event by event, of agents, issues and GitHub's limits; and beside it the ceilings by plain
-arithmetic, whose lowest is the binding limit. Nothing is read and nothing is written; time is a number of seconds
-that begins at 0.
+A seeded simulation, event by event, of agents, issues and GitHub's limits. Beside it stand ceilings by plain
+arithmetic; the lowest of them is the binding limit. Nothing is read or written. Time is a number of seconds that
+begins at 0.
 
-What is simplified: every agent fits every issue, all tokens share one budget, the broker's own computing is part of
-``assign_seconds``, and an agent that GitHub's limit holds up gets its task as soon as the limit lets it (in truth it
+Simplified: every agent fits every issue, all tokens share one budget, the broker's own computing is part of
+``assign_seconds``, and an agent that GitHub's limit delays gets its task as soon as the limit allows (in truth it
 is answered 502 and asks again).
 """
 
@@ -89,7 +89,7 @@ MAX_TASKS = 2_000_000  # a longer list would keep the machine busy for minutes
 
 
 def check(scenario: Scenario) -> None:
-    """Raise :class:`BadScenario` for what cannot be, or would take too long."""
+    """Raise :class:`BadScenario` for an impossible scenario, or one that would take too long."""
     for name, (low, high) in BOUNDS.items():
         value = getattr(scenario, name)
         if not (math.isfinite(value) and low <= value <= high):
@@ -99,7 +99,7 @@ def check(scenario: Scenario) -> None:
 
 
 class Limit(StrEnum):
-    """What keeps the fleet from doing more."""
+    """What limits the throughput of the fleet."""
 
     WORK = "work"
     AGENTS = "agents"
@@ -151,7 +151,7 @@ class Budget:
             while self.recent and self.recent[0] <= at - MINUTE:
                 self.recent.popleft()
             if self.recent and len(self.recent) + cost.writes > self.writes_per_minute:
-                # Taken out here: a sum of floats may fall a hair short of the minute and be looked at for ever.
+                # Removed here: by rounding, `at` may fall just short of the minute, and the loop would not end.
                 at = max(at, self.recent.popleft() + MINUTE)
                 continue
             break
@@ -215,7 +215,7 @@ class Forecast:
 
 
 @dataclass(order=True)
-class Happening:
+class Event:
     at: float
     order: int
     what: str = field(compare=False)
@@ -230,7 +230,7 @@ class Job:
 
 
 def simulate(scenario: Scenario) -> Forecast:
-    """Play it through. The same scenario gives the same forecast."""
+    """The same scenario gives the same forecast."""
     check(scenario)
     return _Run(scenario).play()
 
@@ -243,7 +243,7 @@ class _Run:
         self.budget = Budget(
             scenario.tokens * scenario.writes_per_minute, scenario.tokens * scenario.requests_per_hour
         )
-        self.heap: list[Happening] = []
+        self.heap: list[Event] = []
         self.orders = count()
         self.jobs: deque[Job] = deque()
         self.idle: deque[tuple[float, int]] = deque((0.0, agent) for agent in range(scenario.agents))
@@ -255,7 +255,7 @@ class _Run:
 
     def push(self, at: float, what: str, job: Job | None = None, agent: int = -1) -> None:
         if at <= self.end_at:
-            heapq.heappush(self.heap, Happening(at, next(self.orders), what, job, agent))
+            heapq.heappush(self.heap, Event(at, next(self.orders), what, job, agent))
 
     def play(self) -> Forecast:
         scenario = self.scenario
@@ -266,49 +266,50 @@ class _Run:
             self.push(self.known_at(at), "known", Job(at))
         self.push(scenario.poll_seconds, "poll")
         self.hand_out(0.0)
+        handlers = {"known": self.on_known, "poll": self.on_poll, "end": self.on_end}
         while self.heap:
-            happening = heapq.heappop(self.heap)
-            getattr(self, f"on_{happening.what}")(happening)
+            event = heapq.heappop(self.heap)
+            handlers[event.what](event)
         return self.forecast()
 
     def gap(self) -> float:
         return self.random.expovariate(self.scenario.arrivals_per_hour / HOUR)
 
     def known_at(self, at: float) -> float:
-        """A webhook tells at once, the poll at its next turn."""
+        """At once by a webhook, else with the next poll."""
         if self.scenario.has_webhooks:
             return at
         return math.ceil(at / self.scenario.poll_seconds) * self.scenario.poll_seconds
 
-    def on_known(self, happening: Happening) -> None:
-        assert happening.job is not None
-        self.jobs.append(happening.job)
+    def on_known(self, event: Event) -> None:
+        assert event.job is not None
+        self.jobs.append(event.job)
         self.changes += 1
-        self.hand_out(happening.at)
+        self.hand_out(event.at)
 
-    def on_poll(self, happening: Happening) -> None:
+    def on_poll(self, event: Event) -> None:
         """An unchanged answer costs nothing; else the changed issues, page by page, and the pull requests."""
         if self.changes:
-            self.budget.poll(math.ceil(self.changes / PAGE) + 1, happening.at)
+            self.budget.poll(math.ceil(self.changes / PAGE) + 1, event.at)
             self.changes = 0
         if self.heap or self.jobs or self.at_work:
-            self.push(happening.at + self.scenario.poll_seconds, "poll")
+            self.push(event.at + self.scenario.poll_seconds, "poll")
 
-    def on_end(self, happening: Happening) -> None:
-        job = happening.job
+    def on_end(self, event: Event) -> None:
+        job = event.job
         assert job is not None
         self.at_work -= 1
         self.completed += 1
         self.reviews += job.is_review
         self.changes += 1
-        self.last_at = happening.at
-        # The ending is on record at once; its labels follow as the limits allow, and nobody waits for them.
-        self.budget.take(END_REVIEW if job.is_review else END_DEVELOPMENT, happening.at)
+        self.last_at = event.at
+        # The end is recorded at once. Its labels follow as the limits allow, and nobody waits for them.
+        self.budget.take(END_REVIEW if job.is_review else END_DEVELOPMENT, event.at)
         if not job.is_review and self.random.random() < self.scenario.review_share:
-            due_at = happening.at + self.scenario.review_delay_minutes * MINUTE
+            due_at = event.at + self.scenario.review_delay_minutes * MINUTE
             self.push(due_at, "known", Job(due_at, is_review=True))
-        self.idle.append((happening.at, happening.agent))
-        self.hand_out(happening.at)
+        self.idle.append((event.at, event.agent))
+        self.hand_out(event.at)
 
     def hand_out(self, now: float) -> None:
         while self.idle and self.jobs:
@@ -339,7 +340,7 @@ class _Run:
         is_all_done = not self.jobs and not self.at_work and not self.scenario.arrivals_per_hour
         elapsed = self.last_at if is_all_done and self.last_at else self.end_at
         hours = elapsed / HOUR
-        # What is owed beyond the end is not counted.
+        # Labels that are written after the end are not counted.
         writes = [number for minute, number in self.budget.by_minute.items() if minute * MINUTE < self.end_at]
         requests = [number for hour, number in self.budget.by_hour.items() if hour * HOUR < self.end_at]
         return Forecast(

@@ -1,33 +1,33 @@
-"""New items in one pass beside a raw executemany, and claiming one among few and among very many."""
+"""New items in one pass beside a raw executemany; a claim among few and among very many items."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import Any
 
+from bench.context import Context, in_turn
 from bench.figures import Result, Round, percentile, ratio, summarise
-from bench.scene import Talker
-from bench.stage import Stage, in_turn
+from bench.processes import CommandProcess
 
 PRODUCT = "items through the product"
 RAW_ITEMS = "raw executemany, items alone"
 RAW_ALL = "raw executemany, the same rows"
 
 
-def run(stage: Stage) -> Result:
+def run(context: Context) -> Result:
     result = Result("feeds")
-    few = stage.scene.worker(stage.scene.stores("feeds-few"))
-    insert(result, stage, few)
-    many = stage.scene.worker(stage.scene.stores("feeds-many"))
-    claim(result, stage, few, many)
+    few = context.environment.worker(context.environment.stores("feeds-few"))
+    insert(result, context, few)
+    many = context.environment.worker(context.environment.stores("feeds-many"))
+    claim(result, context, few, many)
     return result
 
 
-def insert(result: Result, stage: Stage, worker: Talker) -> None:
-    count = stage.scale.feed_items
+def insert(result: Result, context: Context, worker: CommandProcess) -> None:
+    count = context.scale.feed_items
     rounds: dict[str, list[Round]] = {PRODUCT: [], RAW_ITEMS: [], RAW_ALL: []}
-    for number, name in in_turn(stage.scale.feed_rounds, list(rounds)):
-        stage.say(f"{count:,} items, round {number + 1} of {stage.scale.feed_rounds}, {name}")
+    for number, name in in_turn(context.scale.feed_rounds, list(rounds)):
+        context.say(f"{count:,} items, round {number + 1} of {context.scale.feed_rounds}, {name}")
         if name == PRODUCT:
             found = worker.ask("insert_product", first=0, count=count)
         else:
@@ -49,12 +49,12 @@ def insert(result: Result, stage: Stage, worker: Talker) -> None:
     )
 
 
-def claim(result: Result, stage: Stage, few: Talker, many: Talker) -> None:
-    sizes = {stage.scale.feed_rows_few: few, stage.scale.feed_rows_many: many}
+def claim(result: Result, context: Context, few: CommandProcess, many: CommandProcess) -> None:
+    sizes = {context.scale.feed_rows_few: few, context.scale.feed_rows_many: many}
     for size, worker in sizes.items():
-        stage.say(f"filling {size:,} items")
+        context.say(f"filling {size:,} items")
         worker.ask("fill_items", count=size)
-    part = max(5, stage.scale.feed_claims // stage.scale.feed_rounds)
+    part = max(5, context.scale.feed_claims // context.scale.feed_rounds)
     worst, worst_by_clock = 0.0, 0.0
     asked: dict[int, int] = {}
     for kind in ("pending", "screening"):
@@ -62,8 +62,8 @@ def claim(result: Result, stage: Stage, few: Talker, many: Talker) -> None:
         cpu: dict[int, list[float]] = {size: [] for size in sizes}
         for worker in sizes.values():  # warm up: prepared statements, pages of the file
             worker.ask("claim_items", count=3, pending=kind == "pending")
-        for number, name in in_turn(stage.scale.feed_rounds, [str(size) for size in sizes]):
-            stage.say(f"claiming, {kind}, round {number + 1} of {stage.scale.feed_rounds}")
+        for number, name in in_turn(context.scale.feed_rounds, [str(size) for size in sizes]):
+            context.say(f"claiming, {kind}, round {number + 1} of {context.scale.feed_rounds}")
             found: dict[str, Any] = sizes[int(name)].ask("claim_items", count=part, pending=kind == "pending")
             times[int(name)] += found["times_ms"]
             cpu[int(name)] += found["cpu_ms"]

@@ -1,4 +1,4 @@
-"""A sign of life: what it costs Redis, and how often the database hears of it."""
+"""What a heartbeat costs Redis, and how often it is written to the database."""
 
 from __future__ import annotations
 
@@ -6,32 +6,24 @@ import time
 from collections import Counter
 from typing import Any
 
+from bench.context import Context
+from bench.costs import WRITES, count_cost, note_cost, query_counts
 from bench.figures import Result, Round, summarise
-from bench.scene import BenchFailed, Server
-from bench.stage import (
-    REQUEST_TASK,
-    ROLE,
-    WRITES,
-    Stage,
-    ask_for,
-    count_cost,
-    expect,
-    note_cost,
-    query_counts,
-)
+from bench.installation import REQUEST_TASK, ROLE, ask_for, expect
+from bench.processes import BenchFailed, Server
 
 PAUSE_SECONDS = 1.0
 
 
-def run(stage: Stage) -> Result:
+def run(context: Context) -> Result:
     result = Result("heartbeat")
-    scale, few = stage.scale, stage.few
+    scale, few = context.scale, context.few
     server, _ = few.counted
-    leases = take_leases(stage, server)
+    leases = take_leases(context, server)
     paths = [f"/api/v1/assignments/{task['assignment_id']}/heartbeat" for task in leases]
     requests = [{"path": path, "body": {"progress": "still at it"}} for path in paths]
 
-    stage.say("counting")
+    context.say("counting")
 
     def beat(path: str) -> Any:
         def operation(counted: Server) -> None:
@@ -46,7 +38,7 @@ def run(stage: Stage) -> Result:
     note_cost(result, "heartbeat", cost)
     result.at_most("heartbeat: Redis round trips", cost.round_trips, 1)
 
-    minutes, writes = count_writes(stage, server, paths)
+    minutes, writes = count_writes(context, server, paths)
     window = f"{len(paths)} leases for {60 * minutes:.0f} s, one beat every {PAUSE_SECONDS:g} s"
     # A window shorter than a minute may hold the one write of its minute.
     allowed = writes / len(paths) / max(minutes, 1)
@@ -54,8 +46,8 @@ def run(stage: Stage) -> Result:
 
     rounds: list[Round] = []
     for number in range(scale.rounds):
-        stage.say(f"round {number + 1} of {scale.rounds}")
-        one, answer = stage.round(
+        context.say(f"round {number + 1} of {scale.rounds}")
+        one, answer = context.round(
             few.product, few, requests=requests, connections=scale.connections, seconds=scale.round_seconds
         )
         expect(answer["statuses"], "200", "heartbeat")
@@ -65,10 +57,10 @@ def run(stage: Stage) -> Result:
     return result
 
 
-def take_leases(stage: Stage, server: Server) -> list[dict[str, Any]]:
-    few = stage.few
-    number = min(stage.scale.heartbeat_leases, stage.scale.offered)
-    answer = stage.load.ask(
+def take_leases(context: Context, server: Server) -> list[dict[str, Any]]:
+    few = context.few
+    number = min(context.scale.heartbeat_leases, context.scale.offered)
+    answer = context.load.ask(
         "run",
         port=server.port,
         requests=ask_for(few.agents(number), ROLE, path=REQUEST_TASK),
@@ -83,14 +75,14 @@ def take_leases(stage: Stage, server: Server) -> list[dict[str, Any]]:
     return found
 
 
-def count_writes(stage: Stage, server: Server, paths: list[str]) -> tuple[float, int]:
-    """Beat steadily for a while; minutes, and writes of the database in them."""
+def count_writes(context: Context, server: Server, paths: list[str]) -> tuple[float, int]:
+    """Send heartbeats steadily for a while; returns the minutes, and the database writes in them."""
     before = Counter(query_counts(server)["counts"])
     started = time.monotonic()
     requests = [{"path": path, "body": {}} for path in paths]
-    while (gone := time.monotonic() - started) < stage.scale.heartbeat_window_seconds:
-        stage.say(f"{gone:.0f} of {stage.scale.heartbeat_window_seconds:.0f} s")
-        answer = stage.load.ask(
+    while (gone := time.monotonic() - started) < context.scale.heartbeat_window_seconds:
+        context.say(f"{gone:.0f} of {context.scale.heartbeat_window_seconds:.0f} s")
+        answer = context.load.ask(
             "run", port=server.port, requests=requests, connections=2, count=len(requests)
         )
         expect(answer["statuses"], "200", "steady heartbeats")

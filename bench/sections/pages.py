@@ -1,4 +1,4 @@
-"""Admin lists, dashboard and status pages with few and with very many rows: what :mod:`bench.pages` found.
+"""Admin lists, dashboard and status pages with few and with very many rows, by :mod:`bench.pages`.
 
 That is a program of its own with its own database: ``python -m bench.pages --items N --assignments N --json FILE``.
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench.context import Context
 from bench.figures import Result
-from bench.scene import clean_environment
-from bench.stage import Stage
+from bench.processes import clean_environment
 
 SLOWER = 3.0
 
 
-def run(stage: Stage) -> Result:
+def run(context: Context) -> Result:
     result = Result("pages")
-    items, assignments = stage.scale.page_items, stage.scale.page_assignments
-    stage.say(f"{items:,} items")
-    file = stage.scene.folder / "pages.json"
+    items, assignments = context.scale.page_items, context.scale.page_assignments
+    context.say(f"{items:,} items")
+    file = context.environment.folder / "pages.json"
     command = [
         "-m",
         "bench.pages",
@@ -29,9 +29,9 @@ def run(stage: Stage) -> Result:
         str(assignments),
         "--json",
         str(file),
-        *(["--quick"] if stage.scale.is_quick else []),
+        *(["--quick"] if context.scale.is_quick else []),
     ]
-    stage.scene.program(*command, env=clean_environment())
+    context.environment.program(*command, env=clean_environment())
     result.details["pages"] = found = json.loads(file.read_text())
     compare(result, f"{items:,}", found["pages"])
     return result

@@ -1,4 +1,4 @@
-"""Refreshing the cache of thousands of issues: how long a reader waits meanwhile, and what an unchanged one costs."""
+"""How long a reader of Redis waits while thousands of issues are refreshed, and what an unchanged refresh costs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bench.context import Context
+from bench.environment import NAMESPACE
 from bench.figures import Result
-from bench.scene import NAMESPACE
-from bench.stage import OTHERS, Field, Stage
+from bench.installation import OTHERS, Installation
 
 READ_KEY = f"{NAMESPACE}:issue:1"
 QUIET_SECONDS = 2.0
@@ -17,34 +18,37 @@ STALL_MS = 5
 
 
 def stalls(found: dict[str, int]) -> str:
-    """What Redis says kept it for longer than its commands take: a slow disk, a fork, a long command."""
+    """What blocked Redis, by its own latency monitor: a slow disk, a fork, a long command."""
     if not found:
-        return f"Redis was never kept for {STALL_MS} ms"
-    return "Redis was kept by " + ", ".join(f"{name} for {ms} ms" for name, ms in sorted(found.items()))
+        return f"Redis was never blocked for {STALL_MS} ms"
+    return "Redis was blocked by " + ", ".join(f"{name} for {ms} ms" for name, ms in sorted(found.items()))
 
 
-def run(stage: Stage) -> Result:
+def run(context: Context) -> Result:
     result = Result("refresh")
-    number = stage.scale.refreshed_issues
-    stores = Field(stage.scene, stage.github, 1, 0, agents=1, minutes_apart=0)
-    reader = stage.scene.talker("bench.reader")
-    port = stores.stores.redis_port
+    number = context.scale.refreshed_issues
+    installation = Installation(context.environment, context.github, 1, 0, agents=1, minutes_apart=0)
+    reader = context.environment.command_process("bench.reader")
+    port = installation.stores.redis_port
 
-    stores.stores.redis.config_set("latency-monitor-threshold", STALL_MS)
+    installation.stores.redis.config_set("latency-monitor-threshold", STALL_MS)
 
     def watched(what: str, work: Callable[[], Any]) -> dict[str, Any]:
-        stage.say(what)
-        before, cpu = stores.stores.commands().get("evalsha", 0), stores.stores.redis_program.cpu_seconds
-        stores.stores.redis.latency_reset()
+        context.say(what)
+        before, cpu = (
+            installation.stores.commands().get("evalsha", 0),
+            installation.stores.redis_program.cpu_seconds,
+        )
+        installation.stores.redis.latency_reset()
         reader.ask("start", port=port, key=READ_KEY)
         started = time.monotonic()
         answer = work()
         seconds = time.monotonic() - started
         found: dict[str, Any] = reader.ask("stop")
-        batches = stores.stores.commands().get("evalsha", 0) - before
-        cpu = stores.stores.redis_program.cpu_seconds - cpu
+        batches = installation.stores.commands().get("evalsha", 0) - before
+        cpu = installation.stores.redis_program.cpu_seconds - cpu
         found |= {"seconds": seconds, "answer": answer, "batches": batches, "cpu_seconds": cpu}
-        found["stalls"] = {event[0]: event[3] for event in stores.stores.redis.latency_latest()}
+        found["stalls"] = {event[0]: event[3] for event in installation.stores.redis.latency_latest()}
         result.details[what] = found
         result.figure(
             f"reader during {what}: longest answer",
@@ -56,18 +60,18 @@ def run(stage: Stage) -> Result:
 
     def list_issues(stamp: str) -> None:
         body = {"count": number, "stamp": stamp, "labels": OTHERS}
-        stage.github.call("PUT", "/-/issues", body)
+        context.github.call("PUT", "/-/issues", body)
 
-    quiet = watched("nothing", lambda: time.sleep(min(QUIET_SECONDS, stage.scale.idle_seconds)))
+    quiet = watched("nothing", lambda: time.sleep(min(QUIET_SECONDS, context.scale.idle_seconds)))
     list_issues("2026-02-01T00:00:00Z")
     first = watched(
-        f"the first sync of {number:,} issues", lambda: stores.worker.ask("sync", force_full=True)
+        f"the first sync of {number:,} issues", lambda: installation.worker.ask("sync", force_full=True)
     )
     list_issues("2026-02-02T00:00:00Z")
     changed = watched(
-        f"a sync with all {number:,} changed", lambda: stores.worker.ask("sync", force_full=True)
+        f"a sync with all {number:,} changed", lambda: installation.worker.ask("sync", force_full=True)
     )
-    built = watched(f"a rebuild of {number:,}", lambda: stores.worker.ask("build"))
+    built = watched(f"a rebuild of {number:,}", lambda: installation.worker.ask("build"))
     for what, found in (("first sync", first), ("sync, all changed", changed), ("rebuild", built)):
         reading = quiet["cpu_seconds"] / quiet["answers"] * found["answers"]
         each = 1000 * max(found["cpu_seconds"] - reading, 0) / max(found["batches"], 1)
@@ -76,15 +80,14 @@ def run(stage: Stage) -> Result:
             found["longest_ms"],
             LIMIT_MS,
             unit="ms",
-            # The reader also waits for its own turn on a busy machine; what Redis computed it cannot have imagined, and
-            # Redis itself notes what kept it.
+            # On a busy machine the reader also waits for the processor. CPU time and stalls are Redis' own.
             note=f"with nothing going on {quiet['longest_ms']:.1f}; "
             f"{found['batches']} batches of {each:.1f} ms CPU on average; {stalls(found['stalls'])}",
         )
-    stores.worker.ask("sync", force_full=False)  # takes the validators
-    before = stores.stores.commands()
-    unchanged = watched("an unchanged sync", lambda: stores.worker.ask("sync", force_full=False))
-    spent = {name: n - before.get(name, 0) for name, n in stores.stores.commands().items()}
+    installation.worker.ask("sync", force_full=False)  # takes the validators
+    before = installation.stores.commands()
+    unchanged = watched("an unchanged sync", lambda: installation.worker.ask("sync", force_full=False))
+    spent = {name: n - before.get(name, 0) for name, n in installation.stores.commands().items()}
     ours = {name: n for name, n in spent.items() if n and name not in ("ping", "get")}
     gets = spent.get("get", 0) - unchanged["answers"] // 2
     result.details["unchanged commands"] = {**ours, "get": gets}

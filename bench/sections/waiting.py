@@ -1,8 +1,8 @@
-"""A fleet that waits: what it holds, what it costs idle, how one new task finds one agent, and thousands thousands.
+"""A fleet that waits: memory and threads, CPU while idle, and how new tasks wake the agents that wait.
 
-The yardstick holds as many waiting requests on one subscription and claims with one script when it is rung. Its time
-from the publish to the response is what the product's time from the publish to its own claim is compared with; how
-long the product's whole answer takes (rows, GitHub, labels) is a figure beside it.
+The yardstick holds as many requests on one subscription, and claims with one script when a message comes. Its time
+from the message to the response is compared with the product's time from the message to its claim. How long the
+product takes to its whole answer (rows, GitHub, labels) is a figure of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from statistics import median
 from typing import Any
 
 from bench.bare import CHANNEL, QUEUE
+from bench.context import Context
+from bench.environment import WEBHOOK_SECRET
 from bench.figures import Result, percentile, ratio
 from bench.github import REPOSITORY, issue_json
+from bench.installation import OFFERED, ROLE, Installation, ask_for
 from bench.monitor import Monitor, Seen
-from bench.scene import WEBHOOK_SECRET, BenchFailed, Server, raise_file_limit
-from bench.stage import OFFERED, ROLE, Field, Stage, ask_for
+from bench.processes import BenchFailed, Server, raise_file_limit
 
 WAIT_SECONDS = 600
 SPARE_FILES = 700
@@ -34,34 +36,34 @@ SCRIPT_CALLS = ("EVALSHA", "EVAL", "FCALL")
 _deliveries = count(1)
 
 
-def run(stage: Stage) -> Result:
+def run(context: Context) -> Result:
     result = Result("waiting")
-    scale = stage.scale
+    scale = context.scale
     agents = min(scale.waiting_agents, (raise_file_limit() - SPARE_FILES) // 2)
-    stage.say(f"a fleet of {agents:,}")
+    context.say(f"a fleet of {agents:,}")
     # A fleet that came at once: their rows are of the same minute.
-    fleet = Field(
-        stage.scene,
-        stage.github,
+    fleet = Installation(
+        context.environment,
+        context.github,
         scale.few_issues,
         0,
         agents=agents + WARM_UP + scale.wakes + scale.herd + 100,
         minutes_apart=0,
     )
-    product, bare = fleet.product, stage.scene.bare(fleet.stores)
+    product, bare = fleet.product, context.environment.bare(fleet.stores)
     names = fleet.agents(agents)
-    hold_fleet(result, stage, bare, names, "/wait", "bare")
-    hold_fleet(result, stage, product, names, "", "product")
-    result.at_most("waiting: memory of an agent", find(result, "product: memory"), 25, unit="KB")
-    result.at_most("waiting: threads that agents add", find(result, "product: threads added"), 0)
-    stage.say(f"idle for {scale.idle_seconds:g} s")
+    hold_fleet(result, context, bare, names, "/wait", "bare")
+    hold_fleet(result, context, product, names, "", "product")
+    result.at_most("waiting: memory of an agent", find(result, "product: memory"), 20, unit="KB")
+    result.at_most("waiting: threads that waiting agents add", find(result, "product: threads added"), 0)
+    context.say(f"idle for {scale.idle_seconds:g} s")
     started, before = time.monotonic(), product.cpu_seconds
     time.sleep(scale.idle_seconds)
     idle = (product.cpu_seconds - before) / (time.monotonic() - started)
     result.at_most("waiting: CPU of one core while idle", 100 * idle, 5, unit="%")
-    alone = wake_one_by_one(result, stage, fleet)
-    wake_many(result, stage, fleet, agents, alone)
-    stage.load.ask("let_go")
+    alone = wake_one_by_one(result, context, fleet)
+    wake_many(result, context, fleet, agents, alone)
+    context.load.ask("let_go")
     return result
 
 
@@ -69,20 +71,22 @@ def find(result: Result, start: str) -> float:
     return next(float(f.value) for f in result.figures if f.name.startswith(start))
 
 
-def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], path: str, who: str) -> None:
-    """Let everybody wait, and see what that takes beside what the server had before."""
+def hold_fleet(
+    result: Result, context: Context, server: Server, names: list[str], path: str, who: str
+) -> None:
+    """Let everybody wait, and measure what that adds to the server."""
 
     def hold(part: list[str]) -> None:
         wanted = ask_for(part, ROLE, WAIT_SECONDS, **({"path": path} if path else {}))
-        if stage.load.ask("hold", port=server.port, requests=wanted):
+        if context.load.ask("hold", port=server.port, requests=wanted):
             raise BenchFailed(f"{who}: somebody did not have to wait")
 
-    # What is loaded with the first requests belongs to nobody in particular.
+    # The first requests load modules and fill caches; that is not the cost of an agent.
     hold(names[:WARM_UP])
     settle(server)
     memory = server.memory_bytes
     half = len(names) // 2
-    stage.say(f"{who} takes {len(names):,} agents")
+    context.say(f"{who} takes {len(names):,} agents")
     hold(names[WARM_UP:half])
     settle(server)
     threads = server.threads
@@ -99,7 +103,7 @@ def hold_fleet(result: Result, stage: Stage, server: Server, names: list[str], p
 
 
 def settle(server: Server) -> None:
-    """Wait until a server has taken in what it was sent: until it hardly uses its processor any more."""
+    """Wait until the server is idle: until it uses next to no CPU time."""
     quiet = 0
     until = time.monotonic() + SETTLE_SECONDS
     while quiet < 2 and time.monotonic() < until:
@@ -129,7 +133,7 @@ def deliver(server: Server, number: int) -> None:
         raise BenchFailed(f"webhook: {status} {answer}")
 
 
-def wake_one_by_one(result: Result, stage: Stage, fleet: Field) -> float:
+def wake_one_by_one(result: Result, context: Context, fleet: Installation) -> float:
     """One task at a time, the yardstick and the product in turn, everybody else still waiting.
 
     Returns how many Redis commands a task took, from the webhook to the answer.
@@ -145,27 +149,27 @@ def wake_one_by_one(result: Result, stage: Stage, fleet: Field) -> float:
     commands: list[int] = []
     client = fleet.stores.redis
     with Monitor(fleet.stores.embedded.url) as monitor:
-        # The first is the first of its priority, and the first webhook of this process: looked at by itself.
-        for number in range(stage.scale.wakes + 1):
-            stage.say(f"waking one, {number} of {stage.scale.wakes}")
+        # The first is the first of its priority and the first webhook of this process, so it is judged by itself.
+        for number in range(context.scale.wakes + 1):
+            context.say(f"waking one, {number} of {context.scale.wakes}")
             monitor.forget()
             client.zadd(QUEUE, {f"wake-{number}": number})
-            stage.load.tell("collect", number=1, seconds=ANSWER_SECONDS)
+            context.load.send("collect", number=1, seconds=ANSWER_SECONDS)
             client.publish(CHANNEL, 1)
-            answer = one_answer(stage.load.hear(), "bare")
-            rung, claim = moments(monitor, CHANNEL)
-            bare_times = [claim.at - rung.at, answer["at"] - rung.at]
+            answer = one_answer(context.load.receive(), "bare")
+            published, claim = moments(monitor, CHANNEL)
+            bare_times = [claim.at - published.at, answer["at"] - published.at]
 
             monitor.forget()
             issue, before = fleet.next_numbers(1), sum(fleet.stores.commands().values())
-            stage.load.tell("collect", number=1, seconds=ANSWER_SECONDS)
+            context.load.send("collect", number=1, seconds=ANSWER_SECONDS)
             started = time.time()
             deliver(fleet.product, issue)
-            answer = one_answer(stage.load.hear(), "product")
+            answer = one_answer(context.load.receive(), "product")
             if answer.get("issue_id") != issue:
                 raise BenchFailed(f"the agent was given {answer}, not issue {issue}")
-            rung, claim = moments(monitor, "wake")
-            own_times = [claim.at - rung.at, answer["at"] - rung.at, answer["at"] - started]
+            published, claim = moments(monitor, "wake")
+            own_times = [claim.at - published.at, answer["at"] - published.at, answer["at"] - started]
             claims.append(monitor.repeats(claim))
             commands.append(sum(fleet.stores.commands().values()) - before)
             if number:
@@ -188,7 +192,7 @@ def wake_one_by_one(result: Result, stage: Stage, fleet: Field) -> float:
         "wake one: claims for the first task of a better priority",
         claims[0],
         2,
-        note=f"{stage.scale.few_issues} tasks of a lower one are on offer to others",
+        note=f"{context.scale.few_issues} tasks of a lower one are on offer to others",
     )
     result.figure("wake one: Redis commands for a task", median(commands[1:]))
     return median(commands[1:])
@@ -205,31 +209,31 @@ def one_answer(answers: list[dict[str, Any]], who: str) -> dict[str, Any]:
 
 
 def moments(monitor: Monitor, channel: str) -> tuple[Seen, Seen]:
-    """When Redis was told to ring, and when the one who heard it claimed."""
+    """When the message was published, and when the agent that was woken claimed."""
     until = time.monotonic() + 2
     while time.monotonic() < until:
-        rung = monitor.first(["PUBLISH"], channel)
-        claim = monitor.first(SCRIPT_CALLS, after=rung.at) if rung is not None else None
-        if rung is not None and claim is not None:
-            return rung, claim
+        published = monitor.first(["PUBLISH"], channel)
+        claim = monitor.first(SCRIPT_CALLS, after=published.at) if published is not None else None
+        if published is not None and claim is not None:
+            return published, claim
         time.sleep(0.005)
     raise BenchFailed("Redis saw no publish with a claim after it")
 
 
-def wake_many(result: Result, stage: Stage, fleet: Field, agents: int, alone: float) -> None:
-    """As many new tasks at once as there are agents to take them: nobody asks in vain."""
-    herd = min(stage.scale.herd, agents)
-    replacements = ask_for(fleet.agents(stage.scale.wakes + 1), ROLE, WAIT_SECONDS)
-    stage.load.ask("hold", port=fleet.product.port, requests=replacements)
+def wake_many(result: Result, context: Context, fleet: Installation, agents: int, alone: float) -> None:
+    """As many new tasks at once as agents wait for one: nobody is woken in vain."""
+    herd = min(context.scale.herd, agents)
+    replacements = ask_for(fleet.agents(context.scale.wakes + 1), ROLE, WAIT_SECONDS)
+    context.load.ask("hold", port=fleet.product.port, requests=replacements)
     settle(fleet.product)
     before = fleet.stores.commands()
     cpu = fleet.product.cpu_seconds
-    stage.say(f"{herd:,} new tasks at once")
-    stage.load.tell("collect", number=herd, seconds=HERD_SECONDS)
+    context.say(f"{herd:,} new tasks at once")
+    context.load.send("collect", number=herd, seconds=HERD_SECONDS)
     started = time.monotonic()
     fleet.offer(herd)
     offered = time.monotonic() - started
-    answers = stage.load.hear()
+    answers = context.load.receive()
     seconds = time.monotonic() - started
     spent = {name: n - before.get(name, 0) for name, n in fleet.stores.commands().items()}
     cpu = fleet.product.cpu_seconds - cpu
@@ -250,7 +254,7 @@ def wake_many(result: Result, stage: Stage, fleet: Field, agents: int, alone: fl
         1,
         note=f"{len(answers):,} within {seconds:.0f} s",
     )
-    # Agents that ask in vain would show here: a claim that finds nothing is ten commands or so.
+    # Agents that were woken in vain would show here: a claim that finds nothing takes some ten commands.
     result.at_most(
         "wake many: Redis commands for a task against waking one", ratio(each, alone), 1.5, unit="×"
     )

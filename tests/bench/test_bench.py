@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,14 +23,14 @@ from django.conf import settings
 
 from bench.__main__ import Progress, parse, run_bench
 from bench.chart import LIMIT_AT, draw_bars, extent
+from bench.context import in_turn
+from bench.environment import ROOT
 from bench.figures import Bar, Result, Round, percentile, ratio, shown, summarise
 from bench.report import document_of, table, tables_of
+from bench.round_trips import RoundTripCounter
 from bench.scale import QUICK
-from bench.scene import ROOT
 from bench.sections.feeds import is_whole_table
 from bench.sections.pages import compare
-from bench.stage import in_turn
-from bench.turns import TurnCounter
 
 CONDITIONS = {
     "scale": "tiny",
@@ -69,7 +69,7 @@ def test_percentiles(values: list[float], share: float, wanted: float) -> None:
     assert percentile(values, share) == wanted
 
 
-def test_there_is_no_percentile_of_nothing() -> None:
+def test_no_values_have_no_percentile() -> None:
     with pytest.raises(ValueError, match="nothing"):
         percentile([], 0.5)
 
@@ -106,7 +106,7 @@ def test_rounds_become_medians() -> None:
         summarise("none", [])
 
 
-def test_a_ratio_needs_something_to_compare_with() -> None:
+def test_a_ratio_to_nothing_is_none() -> None:
     assert ratio(1, 2) == 0.5
     assert ratio(1, 0) is None
 
@@ -123,14 +123,14 @@ def test_a_ratio_needs_something_to_compare_with() -> None:
         (None, "-"),
     ],
 )
-def test_figures_have_the_digits_that_mean_something(value: float | None, text: str) -> None:
+def test_figures_have_their_significant_digits(value: float | None, text: str) -> None:
     assert shown(value) == text
 
 
 @pytest.mark.parametrize(
     ("figure", "text"), [(0.5, "0.50"), (0.497, "0.497"), (0.4999, "0.4999"), (0.45, "0.45"), (None, "-")]
 )
-def test_a_figure_just_short_of_its_limit_does_not_look_like_it(figure: float | None, text: str) -> None:
+def test_a_figure_just_short_of_its_limit_has_more_digits(figure: float | None, text: str) -> None:
     assert Bar("rate", figure, 0.5, is_at_least=True).shown_figure == text
 
 
@@ -147,12 +147,12 @@ def make_result() -> Result:
     return result
 
 
-def test_columns_stand_below_each_other_in_any_script() -> None:
+def test_columns_are_aligned_in_any_script() -> None:
     lines = table(("name", "n"), [["待つ", "1"], ["x", "22"]], frozenset({1})).splitlines()
     assert lines == ["name   n", "----  --", "待つ   1", "x     22"]
 
 
-def test_the_tables_tell_figures_bars_and_failures() -> None:
+def test_the_tables_show_figures_bars_and_failures() -> None:
     broken = Result("waiting", error="BenchFailed: nobody was woken")
     text = tables_of(CONDITIONS, [make_result(), broken])
     for part in (
@@ -200,7 +200,7 @@ def test_the_chart_is_an_svg_with_a_bar_for_each_bar_and_one_line_of_limits() ->
         (Bar("not measured", None, 5), 0.0),
     ],
 )
-def test_bars_are_drawn_to_their_own_limit(bar: Bar, share: float) -> None:
+def test_a_bar_is_drawn_in_proportion_to_its_limit(bar: Bar, share: float) -> None:
     assert extent(bar) == share
 
 
@@ -231,7 +231,7 @@ def test_the_slowest_page_and_the_one_with_more_queries_are_named() -> None:
         ("USE TEMP B-TREE FOR ORDER BY", True),
     ],
 )
-def test_a_plan_that_grows_with_the_items_is_noticed(step: str, is_whole: bool) -> None:
+def test_a_query_plan_that_grows_with_the_items_is_found(step: str, is_whole: bool) -> None:
     assert is_whole_table(step) == is_whole
 
 
@@ -243,45 +243,33 @@ def test_sections_can_be_chosen_and_unknown_ones_are_refused(capsys: pytest.Capt
 
 
 @pytest.fixture
-def turns() -> Iterator[TurnCounter]:
-    counter = TurnCounter(urlsplit(settings.REDIS_URL).port or 0)
+def round_trips() -> Iterator[RoundTripCounter]:
+    counter = RoundTripCounter(urlsplit(settings.REDIS_URL).port or 0)
     counter.start()
     yield counter
     counter.stop()
 
 
-def test_round_trips_are_counted_and_not_reads(turns: TurnCounter) -> None:
-    client: redis.Redis = redis.Redis.from_url(turns.url)
+def test_round_trips_are_counted_and_not_reads(round_trips: RoundTripCounter) -> None:
+    client: redis.Redis = redis.Redis.from_url(round_trips.url)
     client.ping()
-    before = turns.turns
+    before = round_trips.count
     client.ping()
     client.get("bench-no-such-key")
-    assert turns.turns - before == 2
+    assert round_trips.count - before == 2
     # Far more than one read's worth, and in one burst all the same.
     pipe = client.pipeline(transaction=True)
     for number in range(200):
-        pipe.set(f"bench-turns-{number}", "x" * 500, ex=5)
-    before = turns.turns
+        pipe.set(f"bench-round_trips-{number}", "x" * 500, ex=5)
+    before = round_trips.count
     pipe.execute()
-    assert turns.turns - before == 1
+    assert round_trips.count - before == 1
     client.close()
 
 
-def imported_by(package: str) -> set[str]:
-    found = set()
-    for path in (ROOT / package).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module.split(".")[0])
-    return found
-
-
-def test_the_product_does_not_know_the_bench_and_the_bench_knows_no_tests() -> None:
-    assert "tests" not in imported_by("bench")
-    for package in ("broker_project", "tasks", "feeds", "fixtures", "sandbox"):
-        assert "bench" not in imported_by(package), package
+def test_the_bench_uses_nothing_of_the_tests() -> None:
+    for path in (ROOT / "bench").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) tests\b", path.read_text(), re.MULTILINE), path
 
 
 def children() -> set[int]:

@@ -1,4 +1,4 @@
-"""Items by the thousand: through the product and past it, and the claiming of one."""
+"""Insert items through the product and without it; claim items among few and among very many."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from bench.lines import Command
-from bench.work.raw import columns_of, insert_statement, open_database
+from bench.json_lines import Command
+from bench.rows import Values, insert_rows
+from bench.workers.raw import columns_of, insert_statement, open_database
 from feeds import selectors
 from feeds.lifecycle import WAITING, Status
 from feeds.models import Feed, Item, ItemDetail, new_item
@@ -40,7 +41,7 @@ def entries(first: int, count: int) -> list[Entry]:
 
 
 def clear_items() -> None:
-    """Empty tables and an empty log: every round begins the same."""
+    """Empty tables and an empty log, so that every round starts from the same state."""
     with closing(open_database()) as raw:
         raw.execute("PRAGMA foreign_keys=OFF")
         for model in (ItemDetail, Item):
@@ -49,7 +50,7 @@ def clear_items() -> None:
 
 
 def insert_product(first: int, count: int) -> dict[str, float]:
-    """What a fetched feed leads to."""
+    """Add items as the poller does after it has fetched a feed."""
     clear_items()
     owner, wanted, now = feed(), entries(first, count), timezone.now()
     started, cpu = time.perf_counter(), time.process_time()
@@ -61,7 +62,7 @@ def insert_product(first: int, count: int) -> dict[str, float]:
 
 
 def insert_raw(first: int, count: int, with_details: bool) -> dict[str, float]:
-    """One executemany, and one more for the rows beside the items if these are wanted, too."""
+    """One executemany for the items, and one for the rows beside them if those are wanted."""
     clear_items()
     owner, now = feed(), timezone.now()
     items = [new_item(entry.url, entry.title, entry.published_at, now) for entry in entries(first, count)]
@@ -83,19 +84,17 @@ def insert_raw(first: int, count: int, with_details: bool) -> dict[str, float]:
 
 
 def fill_items(count: int) -> int:
-    """Rows in every status, each with its detail, past Django: a million in seconds."""
+    """Rows in every status, each with its detail."""
     clear_items()
     owner = feed()
-    sample = columns_of(new_item("u", "t", BEGINNING, BEGINNING))
-    statement, names = insert_statement(new_item("u", "t", BEGINNING, BEGINNING), ["id"])
 
-    def rows() -> Iterator[list[Any]]:
+    def items() -> Iterator[Values]:
         for n in range(count):
             # Spread over the whole table: no status lies together in the file.
             status = STATUSES[n * 7919 % len(STATUSES)]
-            at = (BEGINNING + timedelta(seconds=n)).strftime("%Y-%m-%d %H:%M:%S")
-            values = {
-                **sample,
+            at = BEGINNING + timedelta(seconds=n)
+            yield {
+                "id": n + 1,
                 "url": f"https://example.test/news/{n:08}.html",
                 "title": f"Title of item {n}",
                 "published_at": at,
@@ -104,27 +103,17 @@ def fill_items(count: int) -> int:
                 "created_at": at,
                 "last_checked_at": at,
             }
-            yield [values[name] for name in names]
 
-    detail = columns_of(ItemDetail(item_id=0, feed=owner))
-    given = ", ".join("items.id" if name == "item_id" else "?" for name in detail)
-    table = ItemDetail._meta.db_table
+    insert_rows(Item, items())
+    insert_rows(ItemDetail, ({"item_id": n + 1, "feed_id": owner.pk} for n in range(count)))
     with closing(open_database()) as raw:
-        raw.execute("BEGIN IMMEDIATE")
-        raw.executemany(statement, rows())
-        raw.execute(
-            f"INSERT INTO {table} ({', '.join(detail)}) SELECT {given} FROM items",
-            [value for name, value in detail.items() if name != "item_id"],
-        )
-        raw.execute("COMMIT")
         raw.execute("ANALYZE")
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        found: int = raw.execute("SELECT count(*) FROM items").fetchone()[0]
-    return found
+    return Item.objects.count()
 
 
 def claim_items(count: int, pending: bool) -> dict[str, Any]:
-    """Choose and claim, as the poller does it; each is given back, so that a thousand rows last."""
+    """Choose and claim as the poller does. Each claim is released again, so that a thousand rows are enough."""
     times: list[float] = []
     cpu_times: list[float] = []
     queries: list[str] = []

@@ -1,8 +1,8 @@
-"""A proxy before Redis that counts round trips. Only for counting: nothing is timed through it.
+"""A proxy in front of Redis that counts round trips. Only for counting: nothing is timed through it.
 
-A round trip is a burst of a client after an answer. Redis' own counter of reads is no measure: a pipeline of ten
-kilobytes may be two reads, and is one round trip. So the proxy looks into the stream: what goes on inside a command
-or between MULTI and EXEC goes on in the same burst.
+A round trip begins with the first bytes that a client sends after an answer. Redis' own counter of reads does not tell:
+a pipeline of ten kilobytes may arrive in two reads and is one round trip. So the proxy parses the stream: bytes that
+continue a command, or come between MULTI and EXEC, belong to the round trip that has begun.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Side:
         self.own = own
         self.is_client = is_client
         self.other: Side | None = None
-        # Of the client's half:
-        self.is_asking = False  # the server has not answered since
+        # For the client's half:
+        self.is_waiting = False  # for the answer of the server
         self.is_in_multi = False
         self.reader = hiredis.Reader()
 
     @property
-    def goes_on(self) -> bool:
-        """Whether what comes next belongs to a burst that is not over."""
-        return self.is_asking or self.is_in_multi or bool(self.reader.has_data())
+    def is_inside(self) -> bool:
+        """Whether the next bytes belong to a round trip that has begun."""
+        return self.is_waiting or self.is_in_multi or bool(self.reader.has_data())
 
-    def look_into(self, data: bytes) -> None:
+    def parse(self, data: bytes) -> None:
         self.reader.feed(data)
         while (command := self.reader.gets()) is not False:
             word = bytes(command[0]).upper() if isinstance(command, list) and command else b""
@@ -44,13 +44,13 @@ class Side:
                 self.is_in_multi = False
 
 
-class TurnCounter(threading.Thread):
-    """Listens on ``port``; ``turns`` grows by one with every round trip."""
+class RoundTripCounter(threading.Thread):
+    """Listens on ``port``; ``count`` grows by one with every round trip."""
 
     def __init__(self, redis_port: int) -> None:
-        super().__init__(name="bench-turns", daemon=True)
+        super().__init__(name="bench-round-trips", daemon=True)
         self.redis_port = redis_port
-        self.turns = 0
+        self.count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -71,7 +71,7 @@ class TurnCounter(threading.Thread):
             if None in ready:
                 self._accept()
             sides = [side for side in ready if side is not None]
-            # Clients first: the second half of a burst is then seen before the answer to its first half.
+            # Clients first: the second read of a request is then seen before the answer to the first.
             for side in sorted(sides, key=lambda one: not one.is_client):
                 self._pass_on(side)
         for key in list(self._selector.get_map().values()):
@@ -104,7 +104,7 @@ class TurnCounter(threading.Thread):
             return
         client = side if side.is_client else side.other
         if side.is_client:
-            if not client.goes_on:
-                self.turns += 1
-            client.look_into(data)
-        client.is_asking = side.is_client
+            if not client.is_inside:
+                self.count += 1
+            client.parse(data)
+        client.is_waiting = side.is_client

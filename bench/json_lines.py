@@ -1,7 +1,6 @@
-"""Programs that are told what to do a line of JSON at a time, and answer with one.
+"""Programs that read commands from standard input, one JSON line each, and answer with one line.
 
-The load generator and the programs that fill databases are such: they run in processes of their own and stay for
-as long as a section needs them.
+The load generator and the programs that fill databases work like this, in processes of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Command = Callable[..., Any]
 
 
 def serve(commands: dict[str, Command]) -> None:
-    """Answer commands from standard input until it ends. Whatever else is printed goes to standard error."""
+    """Answer commands until standard input ends. Anything else that is printed goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

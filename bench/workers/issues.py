@@ -1,19 +1,17 @@
-"""Issues, agents and assignments by the thousand, and the refreshing of their caches."""
+"""Fill an installation with issues and agents; build and refresh what Redis holds of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from django.utils import timezone
 
 from bench.github import issue_json
-from bench.lines import Command
-from bench.work.raw import columns_of, insert_statement, open_database
+from bench.json_lines import Command
+from bench.rows import Values, insert_rows
 from tasks.github.rows import read_issue
 from tasks.models import Agent, Assignment, Issue, Repository
 from tasks.offers.index import rebuild, refresh_issues
@@ -21,10 +19,8 @@ from tasks.services.agents import create_agent
 from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository
 
-BATCH = 2000
-# Far in the past, and in steps: the order inside a bucket is by time.
+# In the past and a second apart: the order inside a bucket is by time.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-SAMPLE = 987_654  # a number that stands nowhere else in an issue
 
 
 def repository() -> Repository:
@@ -35,45 +31,25 @@ def repository() -> Repository:
     return found
 
 
-def make_issues(numbers: Iterable[int], labels: Sequence[str]) -> Iterable[Issue]:
+def make_issues(numbers: Iterable[int], labels: Sequence[str]) -> Iterator[Issue]:
     owner = repository()
     for number in numbers:
         stamp = (BEGINNING + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%SZ")
         yield read_issue(owner, issue_json(number, list(labels), stamp))
 
 
-def save_in_batches(model: Any, rows: Iterable[Any]) -> int:
-    rest, count = iter(rows), 0
-    while batch := list(islice(rest, BATCH)):
-        model.objects.bulk_create(batch)
-        count += len(batch)
-    return count
-
-
 def fill_issues(first: int, count: int, labels: list[str]) -> int:
-    """Open issues that only the database knows of; ``build`` tells the cache. Past Django: there are many."""
-    (sample,) = make_issues([SAMPLE], labels)
-    values = columns_of(sample)
-    statement, names = insert_statement(sample, ["id"])
-
-    def rows() -> Iterable[list[Any]]:
-        for number in range(first, first + count):
-            changed = {
-                name: value.replace(str(SAMPLE), str(number)) if isinstance(value, str) else value
-                for name, value in values.items()
-            }
-            changed["number"] = number
-            yield [changed[name] for name in names]
-
-    with closing(open_database()) as raw:
-        raw.execute("BEGIN IMMEDIATE")
-        raw.executemany(statement, rows())
-        raw.execute("COMMIT")
+    """Open issues in the database alone; ``build`` brings them to Redis."""
+    insert_rows(Issue, map(values_of, make_issues(range(first, first + count), labels)))
     return count
+
+
+def values_of(issue: Issue) -> Values:
+    return {name: value for name, value in vars(issue).items() if name not in ("_state", "id")}
 
 
 def build() -> dict[str, Any]:
-    """The whole index and cache anew."""
+    """Rebuild everything that Redis holds of the issues."""
     started = time.perf_counter()
     offered = rebuild(repository(), timezone.now())
     return {"offered": offered, "seconds": time.perf_counter() - started}
@@ -81,38 +57,35 @@ def build() -> dict[str, Any]:
 
 def fill_agents(prefix: str, count: int, minutes_apart: float) -> int:
     """Agents that came one after the other, the last one now."""
-    made = save_in_batches(Agent, (Agent(name=f"{prefix}{n:05}", roles=[]) for n in range(count)))
-    if minutes_apart:
-        now = timezone.now()
-        rows = list(Agent.objects.filter(name__startswith=prefix))
-        for position, agent in enumerate(rows):
-            agent.changed_at = now - timedelta(minutes=minutes_apart * position)
-        # An update in bulk does not touch what a save would set by itself.
-        Agent.objects.bulk_update(rows, ["changed_at"], batch_size=300)
-    return made
+    now = timezone.now()
+
+    def rows() -> Iterator[Values]:
+        for position in range(count):
+            at = now - timedelta(minutes=minutes_apart * position)
+            yield {"name": f"{prefix}{position:05}", "roles": [], "created_at": at, "changed_at": at}
+
+    insert_rows(Agent, rows())
+    return count
 
 
 def make_tokens(prefix: str, count: int) -> list[tuple[str, str]]:
-    """Agents with tokens: their names and the tokens."""
+    """New agents: their names and tokens."""
     made = [create_agent(f"{prefix}{n:03}", [], timezone.now()) for n in range(count)]
     return [(agent.name, token) for agent, token in made]
 
 
 def replace_issues(gone: list[int], first: int, count: int, labels: list[str]) -> int:
-    """Close some and open as many others, cache included: the number of open ones stays what it was.
-
-    Returns how many came on offer.
-    """
+    """Close some issues and open others, in the database and in Redis. Returns how many came on offer."""
     owner = repository()
     for start in range(0, len(gone), 500):
         Issue.objects.filter(repository=owner, number__in=gone[start : start + 500]).update(is_open=False)
     numbers = range(first, first + count)
-    save_in_batches(Issue, make_issues(numbers, labels))
+    insert_rows(Issue, map(values_of, make_issues(numbers, labels)))
     return refresh_issues(owner, [*gone, *numbers], timezone.now())
 
 
 def sync(force_full: bool) -> dict[str, Any]:
-    """The poller's own way of refreshing."""
+    """Refresh as the poller does."""
     started = time.perf_counter()
     counts = sync_repository(repository(), timezone.now(), lambda text: None, force_full=force_full)
     return {"seconds": time.perf_counter() - started, "counts": dict(counts)}

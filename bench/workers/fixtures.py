@@ -10,7 +10,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.cache import caches
 
-from bench.lines import Command
+from bench.json_lines import Command
 from broker_project.ops.clock.pollers import PollOptions
 from fixtures.models import FixtureSettings, Report
 from fixtures.services.actions import run_fixtures
