@@ -1,0 +1,28 @@
+"""The walks of docs/architecture.md. ``python -m tools.walks --write`` renews the lists."""
+
+from __future__ import annotations
+
+from broker_project.ops.clock.pollers import poller_table
+from tools.walks import DOCUMENT, as_list, documented_walks, files_in_order, step_of, with_walks
+
+NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
+
+
+def test_a_walk_has_each_file_once_in_the_order_of_first_entry() -> None:
+    entered = [("a.py", "f"), ("b.py", "g"), ("a.py", "h"), ("c.py", "i"), ("d.py", "j")]
+    assert files_in_order(entered) == [("a.py", "f"), ("b.py", "g"), ("c.py", "i"), ("d.py", "j")]
+    assert files_in_order(entered, until="c.py") == [("a.py", "f"), ("b.py", "g")]
+
+
+def test_only_functions_of_the_four_packages_are_steps() -> None:
+    assert step_of(as_list.__code__) is None
+    assert step_of(poller_table.__code__) == ("broker_project/ops/clock/pollers.py", "poller_table")
+
+
+def test_lists_are_put_into_the_document_and_read_again() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert documented_walks(text).keys() == NAMES
+    walks = {name: [("tasks/x.py", f"{name}_1"), ("tasks/y.py", "X.y")] for name in NAMES}
+    assert documented_walks(with_walks(text, walks)) == {
+        name: as_list(steps) for name, steps in walks.items()
+    }
