@@ -49,7 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def _stop_at_end_of_input() -> None:
-    # Not through sys.stdin: its lock, held by a waiting thread, would abort the interpreter at its end.
+    # Not through sys.stdin: a thread that waits there holds its lock, which aborts the interpreter at exit.
     while os.read(0, 1024):
         continue
     os.kill(os.getpid(), signal.SIGTERM)

@@ -28,7 +28,7 @@ class Refused(ValueError):
 
 
 class OwnOriginOnly:
-    """Keeps foreign web pages from pulling the levers through somebody's browser: it sends their origin."""
+    """Refuses requests that a foreign web page sends through somebody's browser: they carry its origin."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
         self.app = app

@@ -42,7 +42,7 @@ def from_iso(text: str) -> datetime:
 
 
 class Clock:
-    """The sandbox's idea of now: the real time, shifted by `offset_seconds`."""
+    """The sandbox's present time: the real one, shifted by `offset_seconds`."""
 
     def __init__(self, offset_seconds: float = 0.0) -> None:
         self.offset_seconds = offset_seconds
@@ -81,11 +81,11 @@ class System:
         return []
 
     def control_routes(self) -> list[BaseRoute]:
-        """Levers of this stand-in alone, at `/_sandbox/<name>`; the real system has nothing like them."""
+        """Control endpoints of this stand-in alone, at `/_sandbox/<name>`; the real system has none of them."""
         return []
 
     def reset(self) -> None:
-        """Forget everything: the state of a system nobody has used yet."""
+        """Delete everything: the state of a system that nobody has used yet."""
 
     def seed(self) -> None:
         """Fill in believable data relative to `self.world.clock.now()`."""
@@ -95,7 +95,7 @@ class System:
         return {}
 
     def load(self, data: Any) -> None:
-        """Replace the whole state. Raises KeyError, TypeError or ValueError for what no dump could be."""
+        """Replace the whole state. Raises KeyError, TypeError or ValueError for data that no dump has."""
 
     def overview(self) -> dict[str, Any]:
         """What the page shows: `{"sections": [{"title": str, "columns": [str], "rows": [[cell]]}]}`.
@@ -105,7 +105,7 @@ class System:
         return {"sections": []}
 
     async def run(self) -> None:
-        """Life in the background; started with the server, cancelled when it stops."""
+        """Background activity; started with the server, cancelled when it stops."""
 
 
 class World:
@@ -154,13 +154,13 @@ class World:
         return [asdict(call) for call in chosen[:limit]]
 
     def resize_journal(self, size: int) -> None:
-        """Remember so many calls from now on."""
+        """Keep so many calls from now on."""
         self.journal = deque(self.journal, maxlen=size)
 
     # State on disk
 
     def touch(self) -> None:
-        """Note that state changed. It is on disk at most about a second later, and at shutdown."""
+        """State has changed: it is saved about a second later, and at shutdown."""
         self._dirty = True
         if self.state_path is None or self._save_timer is not None:
             return
@@ -178,7 +178,7 @@ class World:
             logger.error("The state could not be saved: %s", error)
 
     def save(self) -> None:
-        """Write the state now if it changed; readers see the old file or the new one, never a part of it."""
+        """Save the state now if it changed. Readers see the old file or the new one, never a part of it."""
         if self._save_timer is not None:
             self._save_timer.cancel()
             self._save_timer = None
@@ -203,7 +203,7 @@ class World:
         self._dirty = False
 
     def start(self, *, seed: bool = True) -> None:
-        """Load the saved state; whatever it does not hold in readable form begins anew, seeded if `seed`."""
+        """Load the saved state. A system without readable data there starts empty, seeded if `seed`."""
         saved = self._read_state()
         for name, system in self.systems.items():
             if name in saved:
@@ -232,7 +232,7 @@ class World:
         return systems
 
     def reset(self, system: str | None = None, *, seed: bool = True) -> None:
-        """Empty one system or all, and seed again unless told not to."""
+        """Empty one system or all, and seed them again unless `seed` is False."""
         for name in [system] if system else list(self.systems):
             self.systems[name].reset()
             if seed:

@@ -1,4 +1,4 @@
-"""Faults on order: what the network and the far side do wrong, once, a few times or for ever.
+"""Faults that a test asks for: what the network or the far side does wrong, once, a few times or for ever.
 
 `FaultMiddleware` sits around one stand-in. A real end of the TCP connection needs the transport, which
 `server.py` puts into the scope under `ABORT`.
@@ -28,7 +28,7 @@ GARBAGE = b"<html><body>502 upstream \xff\xfe not what you asked for"
 
 
 class FaultRefused(ValueError):
-    """An order for a fault that makes no sense; the text is the sentence for the caller."""
+    """A fault that cannot be made as described; the text is the sentence for the caller."""
 
 
 @dataclass
@@ -79,21 +79,21 @@ class Fault:
 
 
 class Faults:
-    """The orders, in the sequence they were given; the first that matches a call takes it."""
+    """The faults in the order they were added; the first that matches a call is used."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self._last_id = 0
 
     def add(self, order: Any, systems: list[str]) -> Fault:
-        """Take an order as the control endpoint got it. Raises FaultRefused."""
+        """Add a fault as the control endpoint received it. Raises FaultRefused."""
         fault = _checked(order, systems, self._last_id + 1)
         self._last_id = fault.id
         self._faults.append(fault)
         return fault
 
     def take(self, system: str, method: str, path: str) -> Fault | None:
-        """The fault for this call, counted as fired; None if the call is to go well."""
+        """The fault for this call, counted as fired; None if the call is to succeed."""
         for fault in self._faults:
             if fault.matches(system, method, path):
                 fault.seen += 1
@@ -175,7 +175,7 @@ def _set_answer(fault: Fault, order: dict[str, Any]) -> None:
 
 
 class FaultMiddleware:
-    """Around one stand-in: journals every call and does what the first matching fault says."""
+    """Around one stand-in: writes every call into the journal and applies the first matching fault."""
 
     def __init__(self, app: ASGIApp, world: World, system: str) -> None:
         self.app = app
@@ -239,7 +239,7 @@ class FaultMiddleware:
 
 
 class _Answer:
-    """The answer on its way out: passed on at once, or held until it is known what becomes of it."""
+    """The answer on its way out: passed on at once, or held until the fault is decided."""
 
     def __init__(self, send: Send) -> None:
         self.status: int | None = None
@@ -292,7 +292,7 @@ def _send_signal(fault: Fault) -> None:
     try:
         os.kill(fault.pid, signal.Signals[fault.signal])
     except ProcessLookupError:
-        # The process has gone by itself; the call goes on, and `fired` shows that it was tried.
+        # The process has ended by itself. The call goes on, and `fired` shows that it was tried.
         return
 
 

@@ -1,4 +1,4 @@
-"""A ministry-like news site: feeds in three formats, Shift_JIS pages, PDFs, and what goes wrong with them.
+"""A news site like a ministry's: feeds in three formats, Shift_JIS pages, PDFs, and their usual defects.
 
 Besides the items, the state has `charset` (of news.rdf and the pages), `is_etag_on`, `bulk` (so many extra
 entries) and, for a lively sandbox, `lively_seconds` between two new items. With `add`, items are put on top.
@@ -120,7 +120,7 @@ class Feed(System):
         ]
 
     def current(self) -> list[Item]:
-        """All that the feed shows now, newest first."""
+        """Everything that the feed shows now, newest first."""
         items = [*self.items, *self._lively()]
         if self.bulk:
             since = datetime.fromisoformat(self.bulk_from)
@@ -176,7 +176,7 @@ class Feed(System):
         if item is None:
             return Response("Not Found", status_code=404)
         body = page_html(item, self.charset).encode(CODECS[self.charset], "xmlcharrefreplace")
-        # No charset in the header: as on the real site only the page itself says it.
+        # No charset in the header: as on the real site, only the page itself names it.
         return Response(body, headers={"content-type": "text/html"})
 
     def _find(self, slug: str) -> Item | None:

@@ -1,4 +1,4 @@
-"""What a fetcher meets in the wild and has to survive. Nothing is stored; it is made while it is sent."""
+"""Hostile answers that a fetcher must survive. Nothing is stored; they are generated while they are sent."""
 
 import asyncio
 import zlib
@@ -38,7 +38,7 @@ def hostile_routes(base: str) -> list[BaseRoute]:
         return Response(body, headers={"content-encoding": "gzip"}, media_type="text/html")
 
     async def lying_length(request: Request) -> Response:
-        """HEAD promises a kilobyte; GET claims a megabyte and breaks off, or with ?mode=more sends 60 MB."""
+        """HEAD announces a kilobyte; GET announces a megabyte and breaks off, or with ?mode=more sends 60 MB."""
         if request.method == "HEAD":
             return Response(headers={"content-length": "1000"}, media_type=_media_type(request))
         if request.query_params.get("mode") == "more":
@@ -92,7 +92,7 @@ def hostile_routes(base: str) -> list[BaseRoute]:
 
 
 async def stream_bytes(size: int, head: bytes = b"") -> AsyncIterator[bytes]:
-    """So many bytes, in pieces, giving way to other requests in between."""
+    """So many bytes, in pieces, with other requests served in between."""
     if head:
         yield head[:size]
     sent = min(len(head), size)

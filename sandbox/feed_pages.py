@@ -1,4 +1,4 @@
-"""The ministry-like site of the feed: its items, their pages, and the feed itself in three formats."""
+"""The site of the feed: its items, their pages, and the feed itself in three formats."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -83,7 +83,7 @@ def lively_item(slot: int, published_at: datetime) -> Item:
 
 
 def bulk_item(number: int, count: int, now: datetime) -> Item:
-    """One of many: what a feed of ten thousand entries is made of, an hour apart."""
+    """One item of a feed with thousands of entries, an hour apart."""
     published_at = iso(now - timedelta(hours=count - number))
     title = f"情報通信に関する統計表の更新（{number}）"
     paragraphs = [
@@ -97,7 +97,7 @@ def page_path(item: Item) -> str:
 
 
 def page_html(item: Item, charset: str) -> str:
-    """A page as such sites have them: the content in one block amid navigation that is not about it."""
+    """A page as such sites have it: the content in one block, surrounded by navigation."""
     body = "".join(f"<p>{escape(paragraph)}</p>\n" for paragraph in item.paragraphs)
     links = "".join(
         f'<li><a href="../../main_content/{escape(document.name)}">{escape(document.title)}（PDF）</a></li>\n'

@@ -1,6 +1,6 @@
 """API-Football v3: fixtures, line-ups, injuries, head-to-head, standings, with envelope, errors and quota.
 
-As with the real one a refusal is HTTP 200 with an `errors` object. The key `bad-key` is refused. The state
+As with the real service, a refusal is HTTP 200 with an `errors` object. The key `bad-key` is refused. The state
 has the quota (`daily_limit`, `used`, `minute_limit`), changes to matches (`overrides`: id → `kickoff`,
 `status`, and `patch`, merged into the answer) and new ones (`extra`: `league`, `home`, `away`, `kickoff`).
 """
@@ -307,7 +307,7 @@ class Football(System):
         return chosen
 
     def _period(self, query: dict[str, str], zone: ZoneInfo) -> tuple[datetime, datetime]:
-        """From when to when, by the most specific of the filters."""
+        """The period to search, by the most specific of the filters."""
         now = self.world.clock.now()
         if "live" in query:
             return now - timedelta(hours=4), now
@@ -323,7 +323,7 @@ class Football(System):
         return now - timedelta(days=PAST_DAYS), latest
 
     def _fits(self, match: Match, query: dict[str, str]) -> bool:
-        """Whether it is of the league, team, season, round and status that are asked for."""
+        """Whether it has the league, team, season, round and status that are asked for."""
         team = whole(query, "team")
         wanted = set(LIVE) if "live" in query else set(query.get("status", "").split("-")) - {""}
         return (
@@ -369,7 +369,7 @@ class Football(System):
         return merged
 
     def _in_full(self, match: Match, zone: ZoneInfo) -> dict[str, Any]:
-        """Asked for by id, a match comes with everything that is known about it."""
+        """A match that is asked for by id comes with everything known about it."""
         now, minutes = self.world.clock.now(), self._minutes(match)
         return {
             **self._json(match, zone),

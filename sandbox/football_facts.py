@@ -1,4 +1,4 @@
-"""What there is to know about a match: squads, line-ups, absences, and, once it is played, how it went.
+"""Everything about a match: squads, line-ups, absences and, once it is played, its course.
 
 Players are called by position and number, except a few of Japan's internationals at their clubs.
 """
@@ -52,7 +52,7 @@ def status_of(match: Match, now: datetime, ordered: str | None = None) -> tuple[
 
 
 def goals_of(match: Match) -> list[tuple[int, Team]]:
-    """Minute and side of every goal; the same for ever."""
+    """Minute and side of every goal; the same for every call."""
     if match.home is None or match.away is None:
         return []
     dice = Random(match.id)

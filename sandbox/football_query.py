@@ -1,4 +1,4 @@
-"""What API-Football accepts as parameters, and how it refuses the others."""
+"""Which parameters API-Football accepts, and how it refuses others."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

@@ -1,6 +1,6 @@
 """Google Cloud Storage's JSON API: buckets, objects with generations, conditional writes, three uploads.
 
-A bucket comes into being at its first use, except one whose name begins with `missing`.
+A bucket is created at its first use, except one whose name begins with `missing`.
 """
 
 import base64
@@ -317,7 +317,7 @@ class Gcs(System):
             raise Refused(400, "required", "Required parameter: name")
         check_write(self.objects.get((bucket, name)), QueryParams(query))
         now = self._now()
-        # Microseconds, as Google does, but never the same or an older one twice: the clock can be set back.
+        # Microseconds, as Google has them, but always newer than the last one: the clock can be set back.
         generation = max(int(self.world.clock.now().timestamp() * 1_000_000), self._last_generation + 1)
         fields = {key: resource[key] for key in WRITABLE if resource.get(key) is not None}
         stored = StoredObject(bucket, name, data, generation, now, now, fields)

@@ -149,7 +149,7 @@ def split_multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], byt
     if len(parts) < 3:
         raise Refused(400, "invalid", "A multipart upload has two parts: metadata and media.")
     resource = json.loads(head.partition(b"\r\n\r\n")[2])
-    # Media that itself contains the boundary's bytes does not occur: clients choose it at random.
+    # Media that contain the boundary do not occur: clients choose it at random.
     part_head, _, data = parts[1].partition(b"\r\n\r\n")
     declared = re.search(rb"content-type:\s*([^\r\n]+)", part_head, re.IGNORECASE)
     if declared:

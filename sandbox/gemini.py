@@ -1,6 +1,6 @@
 """The Gemini API: generateContent with the response schema honoured, token counts, file upload, models.
 
-The key `bad-key` is refused. `state["next"]` says what to answer next, one entry per call: a raw text, or an
+The key `bad-key` is refused. `state["next"]` holds the next answers, one entry per call: a raw text, or an
 object with `text`, `finish_reason`, `block_reason` or `status` (an HTTP error in Google's shape).
 """
 
@@ -331,7 +331,7 @@ class Gemini(System):
         self.files = {key: file for key, file in self.files.items() if from_iso(file.expires_at) > now}
 
     def _documents(self) -> dict[str, Document]:
-        """The uploaded files by URI. One without a page is left to fail where it is used."""
+        """The uploaded files by URI. One without pages fails where it is used."""
         self._forget_expired()
         documents = {}
         for file in self.files.values():
@@ -378,7 +378,7 @@ class Gemini(System):
 
 
 def words_of(body: dict[str, Any]) -> dict[str, str]:
-    """What was asked in words: the prompt and the system's instruction, for people and tests to look at."""
+    """The prompt and the system's instruction as text, for people and tests to read."""
 
     def joined(contents: Any) -> str:
         parts = [part for content in contents for part in content.get("parts", [])]

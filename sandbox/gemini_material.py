@@ -1,6 +1,6 @@
-"""What a request gives the model to read, and the sentences an answer can be made of.
+"""What a request gives the model to read, and the sentences that an answer is made of.
 
-Instructions are told from material by the request's own marks: what stands between `<tag>` and `</tag>`, or
+Instructions and material are told apart by the request's own marks: what stands between `<tag>` and `</tag>`, or
 between lines of three backquotes, is material, and so is every file. Without such marks it is what follows a
 line of hyphens or equals signs, else every part but the first, else the whole text.
 """
@@ -48,7 +48,7 @@ class Document:
 
 @dataclass
 class Material:
-    """All that the model was given to read."""
+    """Everything that the model was given to read."""
 
     title: str
     text: str
@@ -127,7 +127,7 @@ def _unmarked(texts: list[str], *, has_documents: bool) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Whole sentences, lines that a PDF broke put together again, headings and fragments left out."""
+    """Whole sentences: lines that a PDF broke are joined, headings and fragments are left out."""
     lines: list[str] = []
     is_broken_off = False
     for line in map(str.strip, text.splitlines()):
@@ -143,7 +143,7 @@ def sentences(text: str) -> list[str]:
 
 
 def extract(text: str, length: int) -> str:
-    """The weightiest sentences in their own order, at most `length` characters in all, and never nothing."""
+    """The most important sentences in their order, at most `length` characters in all, and at least one."""
     found = list(dict.fromkeys(sentences(text))) or [text.strip() or "本文に要約できる記述はありません。"]
     weights = Counter(word for sentence in found for word in _words(sentence))
 
@@ -181,7 +181,7 @@ def teams(text: str) -> tuple[str, str] | None:
 
 
 def preview(home: str, away: str) -> str:
-    """A guide to a match that says nothing of how it went."""
+    """A guide to a match that does not tell how it went."""
     return (
         f"{home}が本拠地に{away}を迎える一戦。"
         f"{home}は布陣を保ちながら、左右の幅を使って相手の守備を動かしたいところだ。"

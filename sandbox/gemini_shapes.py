@@ -42,7 +42,7 @@ def model_resource(name: str) -> dict[str, Any]:
 
 
 def token_count(text: str) -> int:
-    """About what the real tokeniser counts: four ASCII letters a token, Japanese ones nearly one each."""
+    """Roughly what the real tokeniser counts: four ASCII letters a token, Japanese ones nearly one each."""
     wide = sum(1 for character in text if ord(character) > 0x2E7F)
     return (len(text) - wide + 3) // 4 + (wide * 3 + 3) // 4
 

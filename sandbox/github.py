@@ -49,7 +49,7 @@ class GitHub(System):
         self.life = Life(self)
 
     def seed(self) -> None:
-        # Nobody is told of what was always there.
+        # No webhooks for the seeded data.
         self._is_quiet = True
         try:
             seed(self)
@@ -75,12 +75,12 @@ class GitHub(System):
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody would notice an event; shapes cost too much to make them for nobody."""
+        """Whether anybody receives an event; building its payload for nobody would be a waste."""
         wants_webhooks = self.state.settings.webhooks and self.world.broker_url is not None
         return not self._is_quiet and (wants_webhooks or self.world.lively)
 
     def announce(self, event: str, payload: Json) -> None:
-        """Called with every change that is heard; sends the webhook and lets the lively people notice."""
+        """Called with every change that somebody receives; sends the webhook and informs the simulated people."""
         self.life.notice(event, payload)
         if self.state.settings.webhooks:
             self.webhooks.send(event, payload)

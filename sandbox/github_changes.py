@@ -22,7 +22,7 @@ STATE_REASONS = ("completed", "not_planned", "duplicate", "reopened")
 
 
 class Changes:
-    """Issues, labels and comments. Bad input raises ApiError as GitHub words it."""
+    """Issues, labels and comments. Bad input raises ApiError with GitHub's wording."""
 
     def __init__(self, github: GitHub) -> None:
         self.github = github
@@ -107,7 +107,7 @@ class Changes:
             raise invalid("Label", "name", "custom", message)
 
     def add_labels(self, repo: Repository, actor: str, issue: Issue, names: Iterable[Any]) -> None:
-        """Adds what the issue lacks; a label that the repository lacks is made."""
+        """Adds the labels that the issue lacks; one that the repository lacks is created."""
         wanted = list(names)
         for name in wanted:
             self.check_label_name(name)
@@ -171,7 +171,7 @@ class Changes:
         repo.issues[issue.number] = issue
         self.bump(repo, issue)
         self.emit_issue("opened", repo, actor, issue)
-        for key in issue.labels:  # GitHub sends these as well when an issue is born with labels
+        for key in issue.labels:  # GitHub also sends these when an issue is opened with labels
             label = self.github.shapes.label(repo, repo.labels[key])
             self.emit_issue("labeled", repo, actor, issue, label=label)
         return issue

@@ -61,7 +61,7 @@ class CodeChanges(Changes):
     def push_commit(
         self, repo: Repository, actor: str, branch: str, message: str, files: list[str] | None = None
     ) -> Commit:
-        """What `git push` of one commit does; open pull requests from the branch follow."""
+        """What `git push` of one commit does; open pull requests from the branch get it as well."""
         parent = repo.branches.get(branch)
         parents = [parent] if parent else []
         sha = make_sha(repo.full_name, branch, message, self.github.state.next_id(), *parents)

@@ -1,4 +1,4 @@
-"""Levers of the GitHub stand-in under `/_sandbox/github`: what people do on the web or by `git push`.
+"""Control endpoints of the GitHub stand-in under `/_sandbox/github`: what people do on the web or by `git push`.
 
 They need no token, count towards no limit, and send the same webhooks as the API.
 """

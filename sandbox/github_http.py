@@ -1,4 +1,4 @@
-"""GitHub's manners over HTTP: who is asking, the rate limit, pagination, ETags, and how errors look."""
+"""GitHub's HTTP behaviour: authentication, rate limits, pagination, ETags, and the form of errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Record = TypeVar("Record")
 
 
 class ApiError(Exception):
-    """An answer that GitHub gives instead of what was asked for."""
+    """An error answer of GitHub."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ Handler = Callable[[Ask], Awaitable[Reply]]
 
 
 class Gate:
-    """What stands before every endpoint. Counts requests an hour and, if switched on, writes a minute."""
+    """Wraps every endpoint. Counts requests an hour and, if switched on, writes a minute."""
 
     def __init__(self, github: GitHub) -> None:
         self.github = github

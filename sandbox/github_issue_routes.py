@@ -25,7 +25,7 @@ INSTALLATION_TOKEN_SECONDS = 3600
 
 
 def since(ask: Ask) -> str:
-    """The `since` parameter as our texts compare; the empty text when it is not given."""
+    """The `since` parameter in the form of our stored times; empty if it is not given."""
     text = ask.query.get("since")
     if not text:
         return ""

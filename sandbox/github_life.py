@@ -1,4 +1,4 @@
-"""Gentle life: people open issues and comment, and an agent's finished work becomes a pull request."""
+"""Simulated people: they open issues and comment, and turn an agent's finished work into a pull request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REMARKS = (
 
 
 class Life:
-    """Driven by `step`, which is called about once a second; does nothing before its time."""
+    """`step` is called about once a second; it does nothing until something is due."""
 
     def __init__(self, github: GitHub) -> None:
         self.github = github

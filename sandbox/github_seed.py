@@ -1,4 +1,4 @@
-"""The repository that everybody starts with: a reservation service with work in every state."""
+"""The seeded repository: a reservation service with work in every state."""
 
 from __future__ import annotations
 

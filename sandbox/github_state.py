@@ -1,4 +1,4 @@
-"""What the GitHub stand-in remembers: plain records, dumped and loaded as JSON.
+"""The state of the GitHub stand-in: plain records, dumped and loaded as JSON.
 
 Times are ISO texts in UTC.
 """

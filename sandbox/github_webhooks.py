@@ -51,7 +51,7 @@ class Webhooks:
         self._queue: asyncio.Queue[Delivery] = asyncio.Queue(QUEUE_SIZE)
 
     def send(self, event: str, payload: dict[str, Any]) -> None:
-        """Put one event into the queue; while no broker is known nothing is sent."""
+        """Queue one event; nothing is sent while no broker is known."""
         if self.world.broker_url is None:
             return
         body = json.dumps(payload, ensure_ascii=False).encode()

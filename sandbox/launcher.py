@@ -24,7 +24,7 @@ class SandboxDidNotStart(RuntimeError):
 
 
 class SandboxHandle:
-    """A running sandbox: its address, its process, and its levers."""
+    """A running sandbox: its address, its process, and its control endpoints."""
 
     def __init__(self, base_url: str, process: subprocess.Popen[str], control_url: str = "") -> None:
         self.base_url = base_url
@@ -36,13 +36,13 @@ class SandboxHandle:
         return f"{self.base_url}/github"
 
     def control(self, method: str, path: str, json: Any = None) -> Any:
-        """Call `/_sandbox/<path>`; gives the JSON of the answer, or None. Raises httpx.HTTPStatusError."""
+        """Call `/_sandbox/<path>`. Returns the JSON of the answer, or None. Raises httpx.HTTPStatusError."""
         answer = self.client.request(method, f"/_sandbox/{path}", json=json)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
     def fault(self, system: str, kind: str, **order: Any) -> dict[str, Any]:
-        """Order a fault; see sandbox/faults.py for the fields."""
+        """Add a fault; see sandbox/faults.py for the fields."""
         return dict(self.control("POST", "faults", {"system": system, "kind": kind, **order}))
 
     def clear_faults(self) -> None:
@@ -57,14 +57,14 @@ class SandboxHandle:
         return list(self.control("GET", f"journal?limit={limit}{query}")["calls"])
 
     def keep_calls(self, size: int) -> None:
-        """Let the journal remember so many."""
+        """Let the journal keep so many calls."""
         self.control("PATCH", "journal", {"size": size})
 
     def clear_calls(self) -> None:
         self.control("DELETE", "journal")
 
     def reset(self, system: str | None = None, *, seed: bool = True) -> None:
-        """Begin anew: one system, or everything; then faults, clock and journal as well."""
+        """Reset one system, or everything with faults, clock and journal."""
         if system:
             self.control("POST", "reset", {"system": system, "seed": seed})
             return
@@ -114,7 +114,7 @@ def start_sandbox(
 ) -> Iterator[SandboxHandle]:
     """A sandbox on a free port (or `port`), stopped at the end, and also when this process is killed.
 
-    With `base_url` it says to be there (a proxy in front of it); the handle talks to `port` all the same.
+    With `base_url` it gives that as its own address (a proxy in front of it); the handle still talks to `port`.
 
     Raises SandboxDidNotStart.
     """

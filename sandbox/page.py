@@ -1,4 +1,4 @@
-"""The sandbox's own page: what the stand-ins hold, the recent calls, the faults on order."""
+"""The sandbox's own page: what the stand-ins hold, the recent calls, the faults."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""State given in part, as a test orders it: what is left out stays, what nobody knows is refused."""
+"""State that a test sets in part: keys that are left out stay, unknown ones are refused."""
 
 from typing import Any
 
 
 def refuse_unknown(data: dict[str, Any], known: dict[str, Any]) -> None:
-    """Raise ValueError for keys that no dump has: a misspelt order must not pass in silence."""
+    """Raise ValueError for keys that no dump has, so that a misspelt one is noticed."""
     unknown = sorted(set(data) - set(known))
     if unknown:
         raise ValueError(f"unknown: {', '.join(unknown)}")

@@ -58,7 +58,7 @@ def encrypted_pdf() -> bytes:
 
 
 def damaged_pdf() -> bytes:
-    """Something that begins like a PDF and breaks off: no page can be read from it."""
+    """A file that begins like a PDF and breaks off: no page can be read from it."""
     return make_pdf("破損した資料", ["途中で切れています。"])[:120] + b"\x00\xff\xfe damaged " * 20
 
 

@@ -1,4 +1,4 @@
-"""The sandbox's HTTP server: uvicorn, with a connection that a fault can really cut."""
+"""The sandbox's HTTP server: uvicorn, with connections that a fault can cut."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CuttableProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Prints one line once it really listens, so that whoever started it need not guess."""
+    """Prints one line once it listens, so that its parent knows."""
 
     def __init__(self, config: uvicorn.Config, ready_line: str | None) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
 """Ask whether a known weakness is on record for any pinned package. ``make audit``.
 
-Exit 0: asked about every package, none has one. 1: some have, and they are listed. 2: it could not be asked, so
-nothing is known. The last is no pass: there is no list of weaknesses in this repository that could stand in.
+Exit 0: no pinned package has one. 1: some have, and they are listed. 2: the service could not be asked, so nothing is
+known; that is not a pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ask(files: list[Path], *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def read_answer(text: str) -> list[dict[str, Any]] | None:
-    """The packages that were asked about; None if that is no answer."""
+    """The packages that were asked about; None if the output is not an answer."""
     try:
         found = json.loads(text)["dependencies"]
     except (ValueError, KeyError, TypeError):

@@ -32,7 +32,7 @@ HASH_MISSING = re.compile(r"^ +([A-Za-z0-9._-]+(?:==[^ ]+)?) (?:--hash|from )", 
 
 
 class BootstrapError(Exception):
-    """A sentence for the user; nothing more is to be said."""
+    """A sentence for the user, printed without a traceback."""
 
 
 def say(text: str) -> None:
@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def find_python() -> str:
-    """The newest interpreter that Broker runs on: this one if it will do, else one found on PATH."""
+    """An interpreter that Broker runs on: this one if it is new enough, else the newest on PATH."""
     if sys.version_info[:2] >= OLDEST_PYTHON:
         return sys.executable
     for minor in range(14, OLDEST_PYTHON[1] - 1, -1):
@@ -79,7 +79,7 @@ def make_venv() -> None:
 
 
 def venv_works() -> bool:
-    # A link to a Python that is gone does not "exist", yet stands in the way of a new one.
+    # A link to a Python that is gone does not "exist", but prevents a new one.
     if not PYTHON.exists():
         return False
     return subprocess.run([str(PYTHON), "-c", "import pip"], capture_output=True).returncode == 0
@@ -87,7 +87,7 @@ def venv_works() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Two of us in one folder (`make run` beside `make test`) take turns. The lock goes with the process."""
+    """Two runs in one folder (`make run` beside `make test`) take turns. The lock ends with the process."""
     folder = os.open(ROOT, os.O_RDONLY)
     try:
         try:
