@@ -66,6 +66,28 @@ def status_word(labels: Collection[str], *, is_open: bool) -> IssueStatus:
     return IssueStatus.NEEDS_REVIEW if NEEDS_REVIEW in labels else IssueStatus.OPEN
 
 
+def status_after(
+    by_labels: IssueStatus, ended: AssignmentState, task_type: TaskType, *, is_outdated: bool = False
+) -> tuple[IssueStatus, bool]:
+    """How an issue stands after its last attempt, and whether the attempt is why.
+
+    An attempt has its say as long as the labels are those that it left. ``is_outdated``: a review was asked for
+    after it had ended.
+    """
+    if by_labels is IssueStatus.PARKED:
+        return by_labels, ended in ENDINGS_THAT_COUNT or ended is AssignmentState.RELEASED
+    is_done = ended is AssignmentState.COMPLETED
+    if task_type is TaskType.REVIEW or (is_done and task_type is TaskType.DEVELOPMENT):
+        left = IssueStatus.NEEDS_REVIEW
+    else:
+        left = IssueStatus.OPEN
+    if by_labels is not left or is_outdated:
+        return by_labels, False
+    if ended is AssignmentState.FAILED:
+        return IssueStatus.ERROR, True
+    return (IssueStatus.COMPLETED if is_done and task_type is not TaskType.DEVELOPMENT else by_labels), True
+
+
 def priority_of(labels: Iterable[str]) -> int | None:
     """``P`` and digits, case-sensitive; the smallest number wins."""
     found = [int(match.group(1)[:50]) for label in labels if (match := PRIORITY.fullmatch(label))]

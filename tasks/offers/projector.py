@@ -7,7 +7,7 @@ The rows of the database decide; these keys are for people and programs that wat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,15 +22,25 @@ from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.batch import Batch
 from broker_project.lib.redis.client import redis_client
 from broker_project.lib.redis.keys import ISSUE_STATUS_EVENTS, Keyspace
-from tasks.lifecycle import LIVE_STATES, AssignmentState, IssueStatus, TaskType
-from tasks.models import Assignment, Repository
-from tasks.offers.index import LUA, keys_of
+from broker_project.lib.redis.locks import RELEASE
+from tasks.lifecycle import (
+    LIVE_STATES,
+    AssignmentState,
+    IssueStatus,
+    TaskType,
+    status_after,
+    status_word,
+)
+from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
+from tasks.offers.candidates import fix_labels, labels_at_work
+from tasks.offers.index import LUA, keys_of, refresh_issues
 from tasks.offers.issue_keys import ENDED_STATE_SECONDS
 
 log = get_logger(__name__)
 
 AT_WORK = (LUA / "at_work.lua").read_text()
 HEARTBEAT_SAVE_SECONDS = 60
+ENDED_STATE = timedelta(seconds=ENDED_STATE_SECONDS)
 
 
 def lease_seconds() -> int:
@@ -55,37 +65,10 @@ class Change:
         self.keys: Keyspace = keys_of(assignment.repository)
         self.batch = batch if batch is not None else Batch(redis_client())
 
-    def status(self, word: IssueStatus, **more: str) -> None:
-        key = self.keys.key(k.ISSUE_STATUS, number=self.assignment.number)
-        mapping = {
-            "status": str(word),
-            "agent": self.assignment.agent.name,
-            "updatedAt": self.now.isoformat(),
-        }
-        mapping.update(more)
-        self.batch.hdel(key, "reason")  # of what was before
-        self.batch.hset(key, mapping=mapping)
-        self.batch.persist(key)
-        self.publish(word)
-
-    def publish(self, word: IssueStatus) -> None:
-        publish_status(
-            self.batch,
-            self.keys,
-            self.assignment.repository,
-            self.assignment.number,
-            word,
-            self.now,
-            self.assignment,
-        )
-
     def labels(self, labels: list[str]) -> None:
         """The labels as they are after an ending."""
         key = self.keys.key(k.ISSUE_METADATA, number=self.assignment.number)
         self.batch.hset(key, {"labels": json.dumps(labels, ensure_ascii=False)})
-
-    def count(self, field: str) -> None:
-        count_daily(self.batch, self.keys, field, self.now)
 
     def candidate(self, status: str) -> None:
         a = self.assignment
@@ -167,7 +150,8 @@ class Change:
         batch.expire(info, ENDED_STATE_SECONDS)
         if is_zombie:
             batch.sadd(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
-        batch.delete(keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name))
+        # It may have taken another one since.
+        batch.eval(RELEASE, 1, keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name), a.number)
         self.info(state=process_status)
 
     def result(self, outcome: str) -> None:
@@ -238,59 +222,165 @@ def record_assigned(batch: Batch, assignments: Sequence[Assignment], now: dateti
     count_daily(batch, keys_of(assignments[0].repository), "assigned", now, len(assignments))
 
 
-def record_ended(change: Change, word: IssueStatus, labels: list[str], *, is_open: bool) -> None:
-    """Queue what the end of an assignment shows. Of an issue that was closed meanwhile it is the last word."""
-    a = change.assignment
-    state = AssignmentState(a.state)
-    change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
-    change.status(word, **({"reason": a.reason[:500]} if a.reason else {}))
-    change.labels(labels)
-    if not is_open:
-        for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
-            change.batch.expire(change.keys.key(spec, number=a.number), ENDED_STATE_SECONDS)
-    change.result(str(state))
-    if counter := ENDING_COUNTERS.get(state):
-        change.count(counter)
-    if state is AssignmentState.COMPLETED:
-        if counter := TYPE_COUNTERS.get(TaskType(a.task_type)):
-            change.count(counter)
-        change.candidate("needs_review" if a.task_type == TaskType.DEVELOPMENT else "completed")
-        completed_today(change.batch, change.keys, a.number, change.now)
-    else:
-        change.candidate("pending")
+def project(
+    repository: Repository,
+    numbers: Collection[int],
+    now: datetime,
+    *,
+    counts: Iterable[str] = (),
+    unlock: Mapping[int, str] | None = None,
+) -> int:
+    """Bring every Redis key that shows these numbers in line with their rows; how many came on offer.
 
+    Call it after the commit of whatever changed rows of issues, pull requests, fix tasks or assignments. It is safe
+    at any time and from any process, and may be repeated. A Redis that does not answer is logged: the sweep or the
+    next rebuild makes up for it.
 
-def show_cancelled(assignment: Assignment, now: datetime) -> None:
-    """Heartbeats that Redis answers say so at once; while it is away, the row is asked."""
+    Two things no row tells, so the caller does: ``counts`` are the daily counters to raise by one, ``unlock`` names
+    the agents whose claims on issues have come to their end.
+    """
     try:
-        change = Change(assignment, now)
-        change.info(cancelled="1")
-        change.batch.execute()
+        return write_projection(repository, numbers, now, counts=counts, unlock=unlock)
     except redis.exceptions.RedisError as error:
-        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
+        log.warning(
+            "Redis is behind", repository=repository.full_name, numbers=list(numbers), error=str(error)
+        )
+        return 0
 
 
-def show_statuses(repository: Repository, words: Mapping[int, IssueStatus], now: datetime) -> None:
-    """What people changed on GitHub. What an agent works on keeps its word until that ends."""
-    taken = set(live_assignments(repository).filter(number__in=list(words)).values_list("number", flat=True))
+def write_projection(
+    repository: Repository,
+    numbers: Collection[int],
+    now: datetime,
+    *,
+    counts: Iterable[str] = (),
+    unlock: Mapping[int, str] | None = None,
+) -> int:
+    """As :func:`project`, but raises redis-py's errors."""
     keys = keys_of(repository)
     batch = Batch(redis_client())
-    for number, word in words.items():
-        if number in taken:
-            continue
-        shown = [keys.key(spec, number=number) for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA)]
-        batch.hdel(shown[0], "reason")
-        batch.hset(shown[0], mapping={"status": str(word), "updatedAt": now.isoformat()})
-        for key in shown:
-            if word is IssueStatus.COMPLETED:
-                batch.expire(key, ENDED_STATE_SECONDS)
-            else:
-                batch.persist(key)
-        publish_status(batch, keys, repository, number, word, now)
-    try:
-        batch.execute()
-    except redis.exceptions.RedisError as error:
-        log.warning("Redis is behind", repository=repository.full_name, error=str(error))
+    for number in numbers:
+        _show_number(batch, repository, keys, number, now)
+    for field in counts:
+        count_daily(batch, keys, field, now)
+    for number, agent in (unlock or {}).items():
+        batch.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), agent)
+    batch.execute()
+    return refresh_issues(repository, numbers, now)
+
+
+def _show_number(batch: Batch, repository: Repository, keys: Keyspace, number: int, now: datetime) -> None:
+    rows = Assignment.objects.filter(repository=repository, number=number).select_related(
+        "agent", "repository"
+    )
+    live = rows.filter(state=AssignmentState.LIVE).first()
+    last = live or rows.exclude(state__in=LIVE_STATES).order_by("-id").first()
+    row: Issue | PullRequest | None = (
+        Issue.objects.filter(repository=repository, number=number).defer("raw", "body").first()
+        or PullRequest.objects.filter(repository=repository, number=number).first()
+    )
+    _show_fix(batch, repository, keys, number)
+    if live is not None:
+        change = Change(live, now, batch)
+        change.at_work()
+        if row is not None:
+            change.labels(labels_at_work(row.labels, live.agent.name))
+        change.candidate("assigned")
+    elif last is not None and last.ended_at is not None and now - last.ended_at < ENDED_STATE:
+        state = AssignmentState(last.state)
+        change = Change(last, now, batch)
+        change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
+        change.result(str(state))
+        change.candidate(candidate_status(last))
+        if row is not None:
+            change.labels(row.labels)
+        if state is AssignmentState.COMPLETED and last.ended_at >= next_midnight(now) - timedelta(days=1):
+            completed_today(batch, keys, number, now)
+    word, reason = shown_status(row, live, last)
+    _show_status(batch, repository, keys, number, word, reason, live or last, now)
+    if row is None or (not row.is_open and live is None):
+        for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
+            batch.expire(keys.key(spec, number=number), ENDED_STATE_SECONDS)
+
+
+def candidate_status(ended: Assignment) -> str:
+    if ended.state != AssignmentState.COMPLETED:
+        return "pending"
+    return "needs_review" if ended.task_type == TaskType.DEVELOPMENT else "completed"
+
+
+def shown_status(
+    row: Issue | PullRequest | None, live: Assignment | None, last: Assignment | None
+) -> tuple[IssueStatus, str]:
+    """The word, and the reason beside it."""
+    if live is not None:
+        return IssueStatus.PROCESSING, ""
+    by_labels = status_word(row.labels if row else (), is_open=row is not None and row.is_open)
+    if last is None or last.ended_at is None:
+        return by_labels, ""
+    review_at = row.review_detected_at if isinstance(row, Issue) else None
+    word, is_by_attempt = status_after(
+        by_labels,
+        AssignmentState(last.state),
+        TaskType(last.task_type),
+        is_outdated=review_at is not None and review_at > last.ended_at,
+    )
+    return word, last.reason[:500] if is_by_attempt else ""
+
+
+def _show_status(
+    batch: Batch,
+    repository: Repository,
+    keys: Keyspace,
+    number: int,
+    word: IssueStatus,
+    reason: str,
+    assignment: Assignment | None,
+    now: datetime,
+) -> None:
+    key = keys.key(k.ISSUE_STATUS, number=number)
+    before = redis_client().hget(key, "status")
+    if before == word:
+        return
+    if before is None and assignment is None:
+        return  # the refresh writes the first one
+    mapping = {"status": str(word), "updatedAt": now.isoformat()}
+    batch.hdel(key, "reason")
+    if assignment is not None:
+        mapping["agent"] = assignment.agent.name
+    if reason:
+        mapping["reason"] = reason
+    batch.hset(key, mapping=mapping)
+    batch.persist(key)
+    is_of_work = IssueStatus.PROCESSING in (before, word)
+    publish_status(batch, keys, repository, number, word, now, assignment if is_of_work else None)
+
+
+def _show_fix(batch: Batch, repository: Repository, keys: Keyspace, number: int) -> None:
+    key = keys.key(k.TASK_FIX, pull=number)
+    fix = FixTask.pending(repository).filter(pull_number=number).first()
+    pull = PullRequest.objects.filter(repository=repository, number=number).first() if fix else None
+    if fix is None or pull is None:
+        batch.delete(key)
+        return
+    issue = Issue.objects.filter(repository=repository, number__in=pull.closes).first()
+    document = {
+        "issue_id": fix.pull_number,
+        "title": pull.title,
+        "body": "\n".join(f"- {comment}" for comment in fix.comments),
+        "html_url": pull.html_url,
+        "labels": list(fix_labels(pull, issue)),
+        "task_type": str(TaskType.FIX),
+    }
+    batch.set(key, json.dumps(document, ensure_ascii=False), ex=keys.ttl_seconds(k.TASK_FIX))
+
+
+def ending_counts(assignment: Assignment) -> list[str]:
+    """The daily counters that the end of this assignment raises."""
+    found = [ENDING_COUNTERS.get(AssignmentState(assignment.state))]
+    if assignment.state == AssignmentState.COMPLETED:
+        found.append(TYPE_COUNTERS.get(TaskType(assignment.task_type)))
+    return [name for name in found if name]
 
 
 def live_assignments(repository: Repository) -> QuerySet[Assignment]:

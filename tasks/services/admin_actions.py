@@ -10,19 +10,14 @@ from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
-from redis.exceptions import RedisError
 
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.batch import Batch
-from broker_project.lib.redis.client import redis_client
 from tasks.github.client import client_for
 from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import LIVE_STATES, PARKED, AssignmentState, IssueStatus
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
-from tasks.offers.index import keys_of, refresh_issues
-from tasks.offers.projector import publish_status
+from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
 from tasks.services.labels import changed_labels, labels_owed, store_labels
@@ -101,7 +96,7 @@ def offer_again(repository: Repository, number: int, *, who: str, now: datetime)
         Event.objects.bulk_create([event])
     issues.update(lost_attempts=0, refused_reason="", coded_refusal=None)
     fixes.update(lost_attempts=0)
-    _show(repository, number, now)
+    project(repository, [number], now)
     return ""
 
 
@@ -153,7 +148,7 @@ def _change_labels(
             repository, number, what, now=now, who=who, from_status=str(before), to_status=str(word)
         )
         Event.objects.bulk_create([event])
-    _show(repository, number, now, word)
+    project(repository, [number], now)
     if last is not None:
         try_to_pay(last)
     return ""
@@ -187,18 +182,3 @@ def merged(before: dict[str, Any] | None, owed: dict[str, Any]) -> dict[str, Any
         dict.fromkeys([*remove, *owed["remove"]]),
         "\n\n".join(comments),
     )
-
-
-def _show(repository: Repository, number: int, now: datetime, word: IssueStatus = IssueStatus.OPEN) -> None:
-    """Redis follows; while it is away nothing is lost, the rebuild writes it again."""
-    try:
-        keys = keys_of(repository)
-        batch = Batch(redis_client())
-        mapping = {"status": str(word), "updatedAt": now.isoformat()}
-        batch.hdel(keys.key(k.ISSUE_STATUS, number=number), "reason")
-        batch.hset(keys.key(k.ISSUE_STATUS, number=number), mapping=mapping)
-        publish_status(batch, keys, repository, number, word, now)
-        batch.execute()
-        refresh_issues(repository, [number], now)
-    except RedisError as error:
-        log.warning("Redis is behind", issue=number, error=str(error))

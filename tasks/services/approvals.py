@@ -9,16 +9,12 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 from django.utils.translation import gettext_noop
-from redis.exceptions import RedisError
 
-from broker_project.lib.logs import get_logger
 from tasks.models import EditedIssue, Event, Issue, Repository
-from tasks.offers.index import refresh_issues
 from tasks.offers.policy import is_approved_by_labels
+from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
-
-log = get_logger(__name__)
 
 NOTHING_TO_APPROVE = gettext_noop("no edit waits for a look")
 CHANGED_AGAIN = gettext_noop("edited again meanwhile; look at the new difference")
@@ -67,8 +63,5 @@ def approve_edit(issue_id: int, seen_digest: str, *, who: str, now: datetime) ->
             return NOTHING_TO_APPROVE
         event = make_event(issue.repository, issue.number, "approved", now=now, who=who)
         Event.objects.bulk_create([event])
-    try:
-        refresh_issues(issue.repository, [issue.number], now)
-    except RedisError as error:
-        log.warning("Redis is behind", issue=issue.number, error=str(error))
+    project(issue.repository, [issue.number], now)
     return ""

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from redis.exceptions import RedisError
 
 from broker_project.lib.errors import Missing
-from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import redis_client
 from tasks.github.client import client_for
-from tasks.lifecycle import TaskType
-from tasks.models import Event, FixTask, Issue, PullRequest, Repository
-from tasks.offers.candidates import fix_labels
-from tasks.offers.index import keys_of, refresh_issues
+from tasks.models import Event, FixTask, PullRequest, Repository
+from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
 from tasks.services.sync import apply_pull
-
-log = get_logger(__name__)
 
 
 class UnknownPullRequest(Exception):
@@ -43,7 +35,7 @@ def request_fix(
     repository: Repository, pull_number: int, comments: list[str], who: str, now: datetime
 ) -> FixTask:
     """Put a fix task on offer; a second one for the same pull request adds its comments to the first."""
-    pull = find_pull(repository, pull_number, now)
+    find_pull(repository, pull_number, now)
     expires_at = now + timedelta(seconds=k.CANDIDATE_SECONDS)
     with transaction.atomic():
         fix, created = FixTask.objects.select_for_update().get_or_create(
@@ -66,8 +58,7 @@ def request_fix(
             reason=Reason.of(ReasonCode.REVIEW_COMMENTS, count=len(comments)),
         )
         Event.objects.bulk_create([event])
-    show_fix(fix, pull)
-    refresh_issues(repository, [pull_number], now)
+    project(repository, [pull_number], now)
     return fix
 
 
@@ -79,28 +70,7 @@ def find_pull(repository: Repository, number: int, now: datetime) -> PullRequest
         raw = client_for(repository).get_pull(number)
     except Missing:
         raise UnknownPullRequest(number) from None
-    apply_pull(repository, raw, now)
+    project(repository, apply_pull(repository, raw, now), now)
     if pull := pulls.first():
         return pull
     raise UnknownPullRequest(number)
-
-
-def show_fix(fix: FixTask, pull: PullRequest) -> None:
-    issue = Issue.objects.filter(repository=fix.repository, number__in=pull.closes).first()
-    document = {
-        "issue_id": fix.pull_number,
-        "title": pull.title,
-        "body": "\n".join(f"- {comment}" for comment in fix.comments),
-        "html_url": pull.html_url,
-        "labels": list(fix_labels(pull, issue)),
-        "task_type": str(TaskType.FIX),
-    }
-    try:
-        keys = keys_of(fix.repository)
-        redis_client().set(
-            keys.key(k.TASK_FIX, pull=fix.pull_number),
-            json.dumps(document, ensure_ascii=False),
-            ex=keys.ttl_seconds(k.TASK_FIX),
-        )
-    except RedisError as error:
-        log.warning("Redis is behind", fix=fix.pk, error=str(error))

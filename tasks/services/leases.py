@@ -9,7 +9,6 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
-from redis.exceptions import RedisError
 
 from broker_project.lib.claims import LeaseLost as LeaseLost
 from broker_project.lib.errors import OutsideError
@@ -17,7 +16,6 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact, redact_value
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
-from broker_project.lib.redis.locks import RELEASE
 from tasks.github.client import client_for
 from tasks.lifecycle import (
     ENDINGS_THAT_COUNT,
@@ -28,10 +26,12 @@ from tasks.lifecycle import (
     IssueStatus,
     TaskType,
     is_to_be_parked,
+    status_after,
+    status_word,
 )
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
-from tasks.offers.index import keys_of, refresh_issues
-from tasks.offers.projector import Change, record_ended
+from tasks.offers.index import keys_of
+from tasks.offers.projector import ending_counts, lease_expires_at, project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event, reason_columns
 from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
@@ -74,9 +74,7 @@ def was_taken_back(assignment: Assignment) -> bool:
 
 def restore_heartbeat(assignment: Assignment, now: datetime) -> None:
     """Redis forgot this assignment: write its keys again."""
-    change = Change(assignment, now)
-    change.at_work()
-    change.batch.execute()
+    project(assignment.repository, [assignment.number], now)
 
 
 def complete_assignment(
@@ -149,7 +147,8 @@ def end(
         labels = changed_labels(labels_before, owed)
         store_labels(assignment.repository, assignment.number, labels, now)
         settle_fix_task(assignment, state)
-        word = status_after(assignment, state, parked) if is_open else IssueStatus.COMPLETED
+        by_labels = status_word(labels, is_open=is_open)
+        word, _ = status_after(by_labels, state, TaskType(assignment.task_type))
         event = make_event(
             assignment.repository,
             assignment.number,
@@ -163,7 +162,7 @@ def end(
         )
         Event.objects.bulk_create([event])
     settle_review(assignment, state)
-    show_ended(assignment, word, labels, now, is_open=is_open)
+    show_ended(assignment, now)
     try_to_pay(assignment)
     return True
 
@@ -229,48 +228,15 @@ def settle_fix_task(assignment: Assignment, state: AssignmentState) -> None:
     ).update(state=after)
 
 
-def status_after(assignment: Assignment, state: AssignmentState, parked: bool) -> IssueStatus:
-    if parked:
-        return IssueStatus.PARKED
-    if state is AssignmentState.FAILED:
-        return IssueStatus.ERROR
-    if state is AssignmentState.COMPLETED:
-        return (
-            IssueStatus.NEEDS_REVIEW
-            if assignment.task_type == TaskType.DEVELOPMENT
-            else IssueStatus.COMPLETED
-        )
-    return IssueStatus.OPEN
-
-
 def settle_review(assignment: Assignment, state: AssignmentState) -> None:
     if assignment.task_type == TaskType.REVIEW and state is AssignmentState.COMPLETED:
         remember_review(assignment)
 
 
-def show_ended(
-    assignment: Assignment, word: IssueStatus, labels: list[str], now: datetime, *, is_open: bool
-) -> None:
-    """Redis follows the row; while it is away nothing is lost, the rebuild writes it again."""
-    try:
-        change = Change(assignment, now)
-        record_ended(change, word, labels, is_open=is_open)
-        if assignment.task_type == TaskType.FIX and assignment.state == AssignmentState.COMPLETED:
-            change.batch.delete(change.keys.key(k.TASK_FIX, pull=assignment.number))
-        # Of an assignment that died half-way, or that went live while Redis was away.
-        lock = change.keys.key(k.ISSUE_LOCK, number=assignment.number)
-        change.batch.eval(RELEASE, 1, lock, assignment.agent.name)
-        change.batch.execute()
-        refresh_issues(assignment.repository, [assignment.number], now)
-    except RedisError as error:
-        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
-
-
-def show_again(assignment: Assignment, now: datetime) -> None:
-    """Redis did not hear of an ending, since its process died right after the row was written."""
-    labels, is_open = current_issue(assignment)
-    word = status_after(assignment, AssignmentState(assignment.state), PARKED in labels)
-    show_ended(assignment, word if is_open else IssueStatus.COMPLETED, labels, now, is_open=is_open)
+def show_ended(assignment: Assignment, now: datetime) -> None:
+    """The lock is that of an assignment that died half-way, or that went live while Redis was away."""
+    unlock = {assignment.number: assignment.agent.name}
+    project(assignment.repository, [assignment.number], now, counts=ending_counts(assignment), unlock=unlock)
 
 
 def try_to_pay(assignment: Assignment) -> None:
@@ -303,8 +269,8 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
         return
     issue = Issue.objects.filter(repository=repository, number=number, is_open=True).first()
     if issue is None or not {IN_PROGRESS, agent_name} <= set(issue.labels):
-        refresh_issues(repository, [number], now)
         redis_client().delete(keys_of(repository).key(k.AGENT_CURRENT_TASK, agent=agent_name))
+        project(repository, [number], now)
         return
     client = client_for(repository)
     client.add_labels(number, [NEEDS_REVIEW])
@@ -324,7 +290,7 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
             reason=Reason.of(ReasonCode.LABELS_SUPERSEDED),
         )
         Event.objects.bulk_create([event])
-    refresh_issues(repository, [number], now)
+    project(repository, [number], now)
 
 
 def live_assignment_of(agent_name: str) -> Assignment | None:
@@ -337,7 +303,5 @@ def live_assignment_of(agent_name: str) -> Assignment | None:
 
 def lost_before(now: datetime | None = None) -> datetime:
     """Leases whose last heartbeat is older than this are lost."""
-    from tasks.offers.projector import lease_expires_at
-
     moment = now or timezone.now()
     return moment - (lease_expires_at(moment) - moment)

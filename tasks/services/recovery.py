@@ -14,11 +14,11 @@ from broker_project.lib.redis.client import redis_client
 from tasks.github.client import client_for
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, AssignmentState
 from tasks.models import Agent, Assignment, FixTask, Issue, Repository
-from tasks.offers.index import keys_of, rebuild_if_needed, refresh_issues
-from tasks.offers.projector import live_assignments, restore_state
+from tasks.offers.index import keys_of, rebuild_if_needed
+from tasks.offers.projector import live_assignments, project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.labels import changed_labels, labels_owed, store_labels
-from tasks.services.leases import end, lost_before, show_again
+from tasks.services.leases import end, lost_before, show_ended
 
 log = get_logger(__name__)
 
@@ -66,7 +66,7 @@ def sweep_index(repository: Repository, now: datetime) -> int:
     old = client.zrangebyscore(keys.key(k.INDEX_CLAIMED), "-inf", (now - CLAIM_LOST_AFTER).timestamp())
     numbers = [int(str(number)) for number in old]
     if numbers:
-        refresh_issues(repository, numbers, now)
+        project(repository, numbers, now)
     return len(numbers)
 
 
@@ -86,10 +86,10 @@ def sweep_shown(repository: Repository, now: datetime) -> int:
     for number in shown - live:
         ended = rows.filter(number=number, ended_at__lt=now - SHOWN_AFTER).order_by("-id").first()
         if ended is not None:
-            show_again(ended, now)
+            show_ended(ended, now)
             count += 1
     if live - shown:
-        restore_state(repository, now)
+        project(repository, live - shown, now)
     return count + len(live - shown)
 
 
@@ -150,7 +150,7 @@ def sweep_labels(repository: Repository, now: datetime) -> int:
             changed_labels(issue.labels, labels_owed(remove=[IN_PROGRESS, *agents])),
             now,
         )
-        refresh_issues(repository, [issue.number], now)
+        project(repository, [issue.number], now)
         count += 1
     return count
 
@@ -160,6 +160,6 @@ def expire_fix_tasks(now: datetime) -> int:
     count = 0
     for fix in due:
         if FixTask.objects.filter(pk=fix.pk, state=FixTask.State.OPEN).update(state=FixTask.State.EXPIRED):
-            refresh_issues(fix.repository, [fix.pull_number], now)
+            project(fix.repository, [fix.pull_number], now)
             count += 1
     return count

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TypeVar
 
 from django.conf import settings
@@ -25,7 +24,6 @@ from tasks.github.rows import read_issue, read_pull, read_pull_as_issue, set_lab
 from tasks.lifecycle import LIVE_STATES, NEEDS_REVIEW, PARKED, IssueStatus, status_word
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
 from tasks.offers.policy import is_author_refused
-from tasks.offers.projector import show_cancelled, show_statuses
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.approvals import note_edits
 from tasks.services.events import make_event
@@ -96,7 +94,6 @@ class Changes:
     closed: int = 0
     changed: int = 0
     events: list[Event] = field(default_factory=list)
-    statuses: dict[int, IssueStatus] = field(default_factory=dict)  # that people changed on GitHub
 
     def add(self, other: Changes) -> None:
         self.numbers |= other.numbers
@@ -137,8 +134,6 @@ def apply_issues(repository: Repository, raws: Iterable[Json], seen: Seen) -> Ch
         if pulls:
             _apply_pull_rows(repository, pulls, seen, changes, is_complete=False)
         Event.objects.bulk_create(changes.events)
-        if changes.statuses:
-            transaction.on_commit(partial(show_statuses, repository, changes.statuses, seen.now))
     return changes
 
 
@@ -250,7 +245,6 @@ def close_vanished(repository: Repository, number: int, now: datetime, *, who: s
             )
             cancel_assignments(repository, [number], seen, changes)
             Event.objects.bulk_create(changes.events)
-            transaction.on_commit(partial(show_statuses, repository, {number: IssueStatus.COMPLETED}, now))
     return changes.numbers
 
 
@@ -339,7 +333,6 @@ def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: See
                 reason=Reason.of(ReasonCode.CLOSED_ON_GITHUB),
             )
             changes.events[-1].assignment = assignment
-            transaction.on_commit(partial(show_cancelled, assignment, seen.now))
 
 
 # Events
@@ -348,8 +341,6 @@ def cancel_assignments(repository: Repository, numbers: Sequence[int], seen: See
 def _note_issue(changes: Changes, repository: Repository, row: Issue | None, new: Issue, seen: Seen) -> None:
     before = status_of(row) if row else ""
     after = status_of(new)
-    if row is not None and before != after:
-        changes.statuses[new.number] = after
 
     def note(what: str) -> None:
         _event(changes, repository, new.number, what, seen, before, after)

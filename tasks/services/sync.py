@@ -24,7 +24,8 @@ from tasks.github.answers import Json
 from tasks.github.client import GitHubClient, client_for
 from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
-from tasks.offers.index import rebuild_if_needed, refresh_issues
+from tasks.offers.index import rebuild_if_needed
+from tasks.offers.projector import write_projection
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
 from tasks.services.refusals import retry_refused
@@ -159,7 +160,7 @@ def refresh(run: Run) -> None:
     if rebuild_if_needed(run.repository, run.now):
         return
     if run.dirty:
-        run.counts["offered"] = refresh_issues(run.repository, sorted(run.dirty), run.now)
+        run.counts["offered"] = write_projection(run.repository, run.dirty, run.now)
 
 
 def finish(run: Run) -> None:

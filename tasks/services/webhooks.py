@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 
-import redis
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
@@ -17,7 +16,7 @@ from tasks.github.client import client_for
 from tasks.github.rows import read_number, read_pull
 from tasks.lifecycle import NEEDS_REVIEW, our_word
 from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
-from tasks.offers.index import refresh_issues
+from tasks.offers.projector import project
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
 from tasks.services.snapshots import LabelChange, Seen, apply_issues, apply_pulls, close_vanished
@@ -60,10 +59,7 @@ def receive_webhook(delivery_id: str, event: str, payload: Json, now: datetime) 
         if WebhookDelivery.objects.filter(pk=delivery_id).exists():
             return Received.REPEATED
         raise
-    try:
-        refresh_issues(repository, sorted(numbers), now)
-    except redis.exceptions.RedisError as error:
-        log.warning("index not refreshed; the next poll does it", about=event, error=str(error))
+    project(repository, numbers, now)
     return Received.APPLIED
 
 
