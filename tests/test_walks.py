@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_project.ops.clock.pollers import poller_table
-from tools.walks import DOCUMENT, as_list, documented_walks, files_in_order, step_of, with_walks
+from tools.walks import DOCUMENT, as_list, documented_walks, files_in_order, quietest, step_of, with_walks
 
 NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
 
@@ -11,7 +11,12 @@ NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
 def test_a_walk_has_each_file_once_in_the_order_of_first_entry() -> None:
     entered = [("a.py", "f"), ("b.py", "g"), ("a.py", "h"), ("c.py", "i"), ("d.py", "j")]
     assert files_in_order(entered) == [("a.py", "f"), ("b.py", "g"), ("c.py", "i"), ("d.py", "j")]
-    assert files_in_order(entered, until="c.py") == [("a.py", "f"), ("b.py", "g")]
+    assert files_in_order(entered, last=("a.py", "h")) == [("a.py", "f"), ("b.py", "g")]
+
+
+def test_a_trace_that_a_timer_disturbed_is_not_used() -> None:
+    clean = [("a.py", "f"), ("b.py", "g")]
+    assert quietest([[("a.py", "f"), ("timer.py", "t"), ("b.py", "g")], clean]) == clean
 
 
 def test_only_functions_of_the_four_packages_are_steps() -> None:
