@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz soak
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz soak chaos
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -54,7 +54,10 @@ fuzz: setup-dev ## thousands of new examples for parsers, names, keys, texts and
 	@HYPOTHESIS_PROFILE=long $(PY) -m pytest tests/fuzz tests/untrusted/test_hidden_text.py $(PYTEST_ARGS)
 
 soak: setup-dev ## agents, feeds and matches at work while parts are broken at random (MINUTES=10, SEED=, ARGS=--postgres)
-	@$(PY) -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(PY) -m tests.soak soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos: setup-dev system-packages ## thirty agents through one heavy fault after another; who was idle for how long (MINUTES=9, SEED=, ARGS=--postgres)
+	@$(PY) -m tests.soak chaos --minutes $(or $(MINUTES),9) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 format-check:
 	@$(PY) -m ruff format --check $(PACKAGES)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.faults.records import Records
+from tests.soak.sightings import REQUEST, SILENCE, Sighting
 
 # What each call of the API may answer, whatever is broken behind it.
 EXPECTED = {
@@ -20,23 +23,50 @@ KEPT = 50
 SENTENCE = "CommandError: "
 
 
+@dataclass(frozen=True)
+class FaultRun:
+    """A fault that was carried out, with its times as seconds since the epoch."""
+
+    name: str
+    facts: Mapping[str, Any]
+    began: float
+    ended: float
+
+
 @dataclass
 class Ledger:
     answers: Counter[str] = field(default_factory=Counter)
-    tasks: int = 0
+    sightings: list[Sighting] = field(default_factory=list)
+    tasks: dict[int, float] = field(default_factory=dict)  # assignments, and when their agents had them
     silences: int = 0  # agents that stopped their heartbeats on purpose
     disconnects: int = 0
     endings: dict[int, str] = field(default_factory=dict)  # what the broker said is on record
     pollers: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)  # faults that found nothing to break
-    opened: int = 0
+    fault_runs: list[FaultRun] = field(default_factory=list)
+    opened: dict[int, float] = field(default_factory=dict)  # issues by number, and when people opened them
     surprises: list[str] = field(default_factory=list)
+    scene: str = ""  # what is going on, for whoever looks into a surprise
 
     def answered(self, what: str, status: int | None, text: str = "") -> None:
         self.answers[f"{what} {status or 'no answer'}"] += 1
         if status is not None and status not in EXPECTED[what]:
             self.surprise(f"{what} answered {status}: {text[:300]}")
+
+    def see(self, sighting: Sighting) -> None:
+        """Take in what an agent saw."""
+        self.sightings.append(sighting)
+        if sighting.call == SILENCE:
+            self.silences += 1
+        elif sighting.is_hang_up:
+            self.disconnects += 1
+        elif sighting.is_answer:
+            self.answered(sighting.call, sighting.status, sighting.text)
+            if sighting.is_task:
+                self.tasks.setdefault(sighting.assignment, sighting.at)
+            elif sighting.status == 200 and sighting.call not in (REQUEST, "heartbeat"):
+                self.ended(sighting.assignment, sighting.state)
 
     def ended(self, assignment: int, state: str) -> None:
         known = self.endings.setdefault(assignment, state)
@@ -51,7 +81,9 @@ class Ledger:
             self.surprise(f"poll {name} ended with {status}: {output[-1500:]}")
 
     def surprise(self, text: str) -> None:
-        if len(self.surprises) < KEPT:
+        if self.scene:
+            text = f"{self.scene}: {text}"
+        if len(self.surprises) < KEPT and text not in self.surprises:
             self.surprises.append(text)
 
 

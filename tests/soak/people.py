@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -22,6 +23,7 @@ TEXT = ["総務省は、無線局の免許の手続を見直す省令案を取�
 CSV = "schedule/fixture_status.csv"
 PARKED = "%parked%"
 BACKLOG = 25
+AT_ONCE = 6  # issues that somebody opens in one go
 CLOSED_FROM = 15  # finished issues that are left open for reviews
 # The admin's list, action, and which rows somebody would choose.
 ADMIN_ACTIONS = {
@@ -64,18 +66,33 @@ class People:
             " AND CAST(labels AS TEXT) NOT LIKE ?",
             *("%needs-review%", PARKED),
         )
-        missing = min(6, BACKLOG - waiting)
-        if missing > 0:
-            issues = [
-                {
-                    "title": f"work {self.ledger.opened + number}",
-                    "body": "## 成果物\n- something\n",
-                    "labels": [f"P{self.random.randint(0, 3)}", self.random.choice(ROLES)],
-                }
-                for number in range(missing)
-            ]
-            self.site.sandbox.control("POST", "github/issues", {"repository": REPOSITORY, "issues": issues})
-            self.ledger.opened += missing
+        self.open_more(min(AT_ONCE, BACKLOG - waiting))
+        self.close_finished()
+
+    def keep_backlog(self, size: int) -> None:
+        """So many issues that nobody has had yet."""
+        rows = self.site.records.rows("SELECT DISTINCT number FROM tasks_assignment")
+        handed_out = {number for (number,) in rows}
+        self.open_more(size - len(set(self.ledger.opened) - handed_out))
+        self.close_finished()
+
+    def open_more(self, count: int) -> None:
+        if count <= 0:
+            return
+        issues = [
+            {
+                "title": f"work {len(self.ledger.opened) + number}",
+                "body": "## 成果物\n- something\n",
+                "labels": [f"P{self.random.randint(0, 3)}", self.random.choice(ROLES)],
+            }
+            for number in range(count)
+        ]
+        order = {"repository": REPOSITORY, "issues": issues}
+        numbers = self.site.sandbox.control("POST", "github/issues", order)["numbers"]
+        self.ledger.opened.update(dict.fromkeys(numbers, time.time()))
+
+    def close_finished(self) -> None:
+        """The oldest ones stay open for reviews."""
         with suppress(httpx.HTTPError, ValueError):  # a fault may meet people, too
             done = self.site.github("GET", "/issues?state=open&labels=needs-review&per_page=100")
             finished = [issue["number"] for issue in done.json()] if done.status_code == 200 else []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from tests.faults.invariants import Evidence
 from tests.faults.passing import pass_time
 from tests.faults.records import Records, Rows
 from tests.faults.subject import Nursery
-from tests.faults.world import LEAGUE, Process, matches_of
+from tests.faults.world import LEAGUE, SYSTEMS, Process, matches_of
+from tests.soak.disk import Disk
 from tests.support.broker_process import BrokerProcess
 from tests.support.gate import Gate, gate_to
 from tests.support.postgres_server import PostgresServer, running_postgres
@@ -40,6 +43,51 @@ KEYS = Keyspace(RedisNames())
 LEASE_SECONDS = 12
 HOUR = 3600.0
 RESTART_SECONDS = 30.0
+LAST_CALLS_SECONDS = 0.5  # the stand-ins finish what they have read before the gate was shut
+
+
+class Outside:
+    """The stand-ins behind a gate. They can be restarted, and then know all that they had answered."""
+
+    def __init__(self, broker_port: int) -> None:
+        self._stack = ExitStack()
+        self._port, self._broker_port = free_port(), broker_port
+        self.gate: Gate = self._stack.enter_context(gate_to(self._port))
+        self.sandbox = self._start()
+        prepare(self.sandbox)
+
+    def _start(self) -> SandboxHandle:
+        return self._stack.enter_context(
+            start_sandbox(
+                port=self._port,
+                base_url=f"http://127.0.0.1:{self.gate.port}",
+                broker_url=f"http://127.0.0.1:{self._broker_port}",
+                webhook_secret="sandbox-webhook-secret",
+                lively=True,
+            )
+        )
+
+    def restart(self, seconds: float) -> None:
+        """Calls are cut off in their middle and refused for so long.
+
+        What has been answered is carried over: none of the real systems forgets it, and the broker would be
+        blamed for labels and posts that nobody knows of.
+        """
+        self.gate.shut()
+        try:
+            time.sleep(LAST_CALLS_SECONDS)
+            states = {system: self.sandbox.state(system) for system in SYSTEMS}
+            self.sandbox.kill()
+            time.sleep(seconds)
+            fresh = self._start()
+            for system, state in states.items():
+                fresh.load(system, state)
+            self.sandbox = fresh
+        finally:
+            self.gate.reopen()
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 class Site:
@@ -47,55 +95,61 @@ class Site:
         self,
         folder: Path,
         redis_server: RedisServer,
-        outside_gate: Gate,
-        sandbox: SandboxHandle,
+        outside: Outside,
         port: int,
         postgres: PostgresServer | None,
+        disk: Disk | None,
+        settings: Mapping[str, str],
     ) -> None:
-        self.folder, self.redis_server, self.outside_gate = folder, redis_server, outside_gate
-        self.sandbox, self.postgres = sandbox, postgres
-        var = folder / "var"
-        var.mkdir()
-        url = postgres.database("broker") if postgres else f"sqlite:///{var / 'broker.sqlite3'}"
-        self.records = patient(Records.at(url))
+        self.folder, self.redis_server, self.outside = folder, redis_server, outside
+        self.postgres, self.disk = postgres, disk
+        self.var = (disk.folder if disk else folder) / "var"
+        self.var.mkdir()
+        self.database_file = None if postgres else self.var / "broker.sqlite3"
+        self.database_url = postgres.database("broker") if postgres else f"sqlite:///{self.database_file}"
+        self.records = patient(Records.at(self.database_url))
+        names = folder / "redis.json"
+        names.write_text(json.dumps({"redis": {"ttl": {"heartbeat": LEASE_SECONDS}}}))
         self.store: redis.Redis = redis.Redis.from_url(redis_server.url, decode_responses=True)
         self.settings = {
             "PORT": str(port),
             "REDIS_URL": redis_server.url,
-            "DATABASE_URL": url,
+            "DATABASE_URL": self.database_url,
+            "BROKER_REDIS_CONFIG": str(names),
             "BROKER_SANDBOX": "1",
-            "BROKER_SANDBOX_URL": sandbox.base_url,
+            "BROKER_SANDBOX_URL": outside.sandbox.base_url,
             "BROKER_PRIORITY_GATE": "assignable",
             "BROKER_POLL_SECONDS": "60",
             "BROKER_REVIEW_DELAY_MINUTES": "0",
             "BROKER_REVIEW_TIMEOUT_MINUTES": "0",
-            "BROKER_CALL_SECONDS": "4",
-            "BROKER_CLUSTER_HANG_SECONDS": "20",
             "GCS_BUCKET": "guides",
-            "STORAGE_EMULATOR_HOST": f"{sandbox.base_url}/gcs",
+            "STORAGE_EMULATOR_HOST": f"{outside.sandbox.base_url}/gcs",
             "FIXTURE_LEAGUES": str(LEAGUE),
             "FIXTURE_STALE_MINUTES": "1",
             "FEED_LEASE_SECONDS": "30",
             "DJANGO_SETTINGS_MODULE": "broker_project.settings",
             "PYTHONUNBUFFERED": "1",
+            **settings,
         }
-        self.broker = BrokerProcess(var, **self.settings)
+        self.broker = BrokerProcess(self.var, **self.settings)
         self.url = f"http://127.0.0.1:{port}"
-        self.evidence = Evidence(self.records, self.store, sandbox, KEYS)
+        self.evidence = Evidence(self.records, self.store, outside.sandbox, KEYS)
         self.clients: dict[str, subprocess.Popen[bytes]] = {}
         self._nursery: Nursery | None = None
         self._runs = 0
 
     def begin(self) -> None:
-        """Wait until it serves; agents may be silent for a few seconds only."""
+        """Wait until it serves."""
         self.broker.wait_until_greeted()
-        self.shorten_leases()
         self._nursery = Nursery(self.broker.env, self.folder / "nursery.log")
 
-    def shorten_leases(self) -> None:
-        """An operator's setting lives in Redis alone: after a flush he sets it again."""
-        with suppress(redis.exceptions.RedisError):
-            self.store.set(KEYS.key(k.CONFIG, system="claude", name="timeout"), LEASE_SECONDS)
+    @property
+    def sandbox(self) -> SandboxHandle:
+        return self.outside.sandbox
+
+    def restart_outside(self, seconds: float) -> None:
+        self.outside.restart(seconds)
+        self.evidence.sandbox = self.outside.sandbox
 
     # Processes
 
@@ -147,7 +201,6 @@ class Site:
         self.sandbox.clear_faults()
         with suppress(redis.exceptions.RedisError):
             self.store.client_unpause()
-        self.shorten_leases()
 
     def pass_time(self, seconds: float = HOUR) -> None:
         pass_time(self.records, self.store, seconds)
@@ -197,29 +250,38 @@ def end_client(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
 
 
 @contextmanager
-def opened_site(folder: Path, *, is_postgres: bool) -> Iterator[Site]:
+def opened_site(
+    folder: Path, *, is_postgres: bool, disk: Disk | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Site]:
+    """``settings`` are added to those of the broker."""
     with ExitStack() as stack:
         redis_server = start_redis()
         stack.callback(redis_server.stop)
-        postgres = stack.enter_context(running_postgres()) if is_postgres else None
-        if postgres is not None:
-            postgres.copy_database("template1", "broker")
-        broker_port, sandbox_port = free_port(), free_port()
-        gate = stack.enter_context(gate_to(sandbox_port))
-        sandbox = stack.enter_context(
-            start_sandbox(
-                port=sandbox_port,
-                base_url=f"http://127.0.0.1:{gate.port}",
-                broker_url=f"http://127.0.0.1:{broker_port}",
-                webhook_secret="sandbox-webhook-secret",
-                lively=True,
-            )
-        )
-        prepare(sandbox)
-        site = Site(folder, redis_server, gate, sandbox, broker_port, postgres)
+        postgres = stack.enter_context(own_postgres(disk)) if is_postgres else None
+        port = free_port()
+        outside = Outside(port)
+        stack.callback(outside.close)
+        site = Site(folder, redis_server, outside, port, postgres, disk, settings or {})
         stack.callback(site.close)
         site.begin()
         yield site
+
+
+@contextmanager
+def own_postgres(disk: Disk | None) -> Iterator[PostgresServer]:
+    """A server with an empty database. What it has committed outlives its own sudden end."""
+    usual = tempfile.tempdir
+    if disk is not None:
+        tempfile.tempdir = str(disk.folder)
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        finally:
+            tempfile.tempdir = usual
+        server.copy_database("template1", "broker")
+        with psycopg.connect(server.database(), autocommit=True) as connection:
+            connection.execute(b"ALTER DATABASE broker SET synchronous_commit = on")
+        yield server
 
 
 def prepare(sandbox: SandboxHandle) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,25 @@ from sandbox.faults import Faults
 from tests.faults.records import Records
 from tests.soak.__main__ import parse
 from tests.soak.breaking import HANDS
+from tests.soak.chaos import Figures
 from tests.soak.conductor import Outcome
 from tests.soak.gauges import Gauges, Lifetime, Reading, eternal_keys, keys_of_closed_issues
+from tests.soak.idleness import Recovery, Stretch
 from tests.soak.ledger import Ledger, forgotten_endings
 from tests.soak.people import ADMIN_ACTIONS
-from tests.soak.plan import ENDINGS_SHARE, ONLY_POSTGRES, PARTS, STEADY_SECONDS, SYSTEMS, WEIGHTS, plan
-from tests.soak.report import report
+from tests.soak.plan import (
+    CHAOS,
+    ENDINGS_SHARE,
+    LIES,
+    ONLY_POSTGRES,
+    PARTS,
+    STEADY_SECONDS,
+    SYSTEMS,
+    WEIGHTS,
+    chaos_plan,
+    plan,
+)
+from tests.soak.report import chaos_report, report
 
 KEYS = Keyspace(RedisNames())
 
@@ -53,14 +67,36 @@ def test_sqlite_is_not_restarted() -> None:
 
 
 def test_every_kind_has_a_hand() -> None:
-    assert set(WEIGHTS) == set(HANDS) | set(ADMIN_ACTIONS)
+    assert set(WEIGHTS) | set(CHAOS) == set(HANDS) | set(ADMIN_ACTIONS)
     assert not set(HANDS) & set(ADMIN_ACTIONS)
+
+
+def test_the_same_seed_gives_the_same_chaos() -> None:
+    assert chaos_plan(7, 10, 600) == chaos_plan(7, 10, 600)
+    assert chaos_plan(7, 10, 600) != chaos_plan(8, 10, 600)
+
+
+def test_chaos_has_every_kind_once_before_any_comes_again() -> None:
+    names = [one.name for one in chaos_plan(1, 10, 3000, is_postgres=True)]
+    assert set(names[: len(CHAOS)]) == set(CHAOS)
+    assert len(names) > 2 * len(CHAOS)
+
+
+def test_chaos_faults_do_not_overlap() -> None:
+    found = chaos_plan(3, 10, 600)
+    assert all(one.at + one.facts.get("seconds", 0) < following.at for one, following in pairwise(found))
+    assert found[-1].at < 600
+
+
+def test_chaos_leaves_out_what_cannot_be_done_here() -> None:
+    names = {one.name for one in chaos_plan(3, 0, 3000, skipped={"disk-full": "not root"})}
+    assert names == set(CHAOS) - ONLY_POSTGRES - {"disk-full"}
 
 
 def test_the_sandbox_takes_every_order() -> None:
     orders = [dict(one.facts) for one in plan(11, 0, 2000) if one.name == "outside-call"]
     faults = Faults()
-    for order in orders:
+    for order in [*orders, *({"system": "*", **lie} for lie in LIES.values())]:
         faults.add(order, list(SYSTEMS))
     assert {order["kind"] for order in orders} == {
         *("status", "drop", "lose_answer", "stall", "garbage", "truncate")
@@ -159,6 +195,23 @@ def test_the_report_says_what_is_broken(broken: list[str]) -> None:
     text = report(Outcome(broken=broken, counts={"items": {"3/0": 2}}), Ledger(), Gauges())
     assert ("Nothing is broken" in text) == (not broken)
     assert all(sentence in text for sentence in broken)
+
+
+def test_the_report_of_chaos_says_who_was_idle_and_what_took_long() -> None:
+    figures = Figures(
+        began_at=100.0,
+        agents=3,
+        idle=[Stretch("agent-2", 130.0, 61.0), Stretch("agent-1", 110.0, 4.0)],
+        seconds_with_work=50.0,
+        recoveries=[Recovery("redis-full", 41.0, 50.0), Recovery("kill-web", 1.0, 2.0)],
+        unreported=4,
+    )
+    text = chaos_report(Outcome(), Ledger(), figures)
+    assert "65 of 150 agent-seconds (43.3 %)" in text
+    assert "60 s:   1 of 3 agents, 1 times" in text
+    assert "agent-2 for 61 s, 30 s after the first fault" in text
+    assert [line.split()[0] for line in text.splitlines() if "promised" in line] == ["redis-full"]
+    assert "without a word about it: 4" in text
 
 
 @pytest.mark.parametrize("given", [["--minutes", "0"], ["--minutes", "9999"], ["--agents", "0"]])
