@@ -14,7 +14,8 @@ from broker_project.lib.logs import logging_settings, redact_uncaught
 from broker_project.lib.redaction import configure_redaction
 from broker_project.lib.redis.cache_keys import location
 from broker_project.lib.redis.embedded_server import embedded_url
-from broker_project.lib.redis.keys import SESSION, Keyspace
+from broker_project.lib.redis.keys import SESSION
+from broker_project.lib.redis.keyspace import Keyspace
 
 try:
     BROKER = config_module.load()

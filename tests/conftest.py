@@ -12,7 +12,7 @@ import redis
 from django.conf import settings
 from django.test import TransactionTestCase
 
-from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib import kept
 from broker_project.lib.rate_limits import limits
 from broker_project.lib.redis.client import redis_client
 from sandbox.launcher import SandboxHandle, start_sandbox
@@ -50,7 +50,8 @@ def django_db_setup(
 
 @pytest.fixture(autouse=True)
 def _as_after_a_start() -> None:
-    """What this process counted in the last test is forgotten."""
+    """What this process kept and counted in the last test is forgotten."""
+    kept.forget_all()
     limits.cache_clear()
 
 
@@ -59,10 +60,10 @@ def store() -> Iterator[redis.Redis]:
     """An empty Redis, and its text client."""
     client = redis_client()
     client.flushall()
-    dynamic_config.forget()
+    kept.forget_all()
     yield client
     client.flushall()
-    dynamic_config.forget()
+    kept.forget_all()
 
 
 # Whoever has one of these has a database: this process's own, or that of processes it starts.

@@ -23,7 +23,7 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.batch import Batch
 from broker_project.lib.redis.client import keyspace, redis_client
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.lib.redis.locks import LockHeld, held_lock, new_owner
 from tasks.github.answers import label_names
 from tasks.lifecycle import (

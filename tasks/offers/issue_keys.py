@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.batch import Batch
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace
 from tasks.github.answers import label_names
 from tasks.lifecycle import NEEDS_REVIEW, IssueStatus, status_word
 from tasks.models import Repository

@@ -21,7 +21,8 @@ from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.batch import Batch
 from broker_project.lib.redis.client import redis_client
-from broker_project.lib.redis.keys import ISSUE_STATUS_EVENTS, Keyspace
+from broker_project.lib.redis.keys import ISSUE_STATUS_EVENTS
+from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.lib.redis.locks import RELEASE
 from tasks.lifecycle import (
     LIVE_STATES,

@@ -11,6 +11,7 @@ from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
+from broker_project.lib.redis.keyspace import BadKeyField
 from tasks.github.client import client_for
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, AssignmentState
 from tasks.models import Agent, Assignment, FixTask, Issue, Repository
@@ -102,7 +103,7 @@ def sweep_zombies_shown(repository: Repository) -> int:
     for name in sorted(cast("set[str]", client.smembers(shown))):
         try:
             pipe.exists(keys.key(k.PROCESS_INFO, process=name))
-        except k.BadKeyField:
+        except BadKeyField:
             gone.append(name)  # no process of ours was ever called so
         else:
             asked.append(name)

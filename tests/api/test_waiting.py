@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from tests.support.broker_process import wait_for
 from tests.support.server import BrokerServer
 

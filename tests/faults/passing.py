@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from tests.faults.records import Records
 
 # Times that leases, claims and schedules are judged by; aged together they are an hour that has passed.

@@ -20,7 +20,7 @@ import redis
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.embedded_server import free_port
-from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.faults.invariants import Evidence, broken
 from tests.faults.passing import pass_time

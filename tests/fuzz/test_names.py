@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from broker_project.lib.redis.keys import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, RedisNames
+from broker_project.lib.redis.keys import REGISTRY, KeySpec, Kind
+from broker_project.lib.redis.keyspace import BadKeyField, Keyspace, RedisNames
 from tasks.lifecycle import AGENT_ID, PRIORITY, RESERVED, agent_id_problem
 
 ROLES = frozenset({"BACKENDCODER", "レビュー担当"})

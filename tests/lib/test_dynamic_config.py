@@ -1,6 +1,4 @@
-"""Settings that change without a restart: defaults, stored values, bad values, other processes, a lost
-Redis.
-"""
+"""Settings that change without a restart: defaults, stored values, bad values, other processes, a lost Redis."""
 
 from __future__ import annotations
 
@@ -27,13 +25,11 @@ from broker_project.lib.config.dynamic import (
     SETTINGS,
     RateLimit,
     clear_setting,
-    maintenance_async,
     read_rate_limit,
     record_rate_limit,
     snapshot,
     store_setting,
     value_of,
-    value_of_async,
 )
 from tests.environment import REDIS
 
@@ -114,7 +110,6 @@ def test_first_readers_in_many_threads_all_see_what_is_stored(store: redis.Redis
         start.wait()
         seen.append(value_of(CLAUDE_TIMEOUT))
 
-    dynamic_config._cache = dynamic_config._Cache()
     threads = [threading.Thread(target=read) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -129,19 +124,8 @@ def test_a_change_by_another_process_arrives_by_itself(store: redis.Redis) -> No
     wait_for(lambda: value_of(CLAUDE_TIMEOUT) == 66)
 
 
-def test_on_an_event_loop(store: redis.Redis) -> None:
-    store.set("poppo:config:claude:timeout", "55")
-    store.set("poppo:flags:maintenance", '{"reason": "x"}')
-
-    async def read() -> tuple[int, bool]:
-        return await value_of_async(CLAUDE_TIMEOUT), (await maintenance_async()).is_on
-
-    assert asyncio.run(read()) == (55, True)
-
-
-def test_the_synchronous_reader_does_not_block_an_event_loop(store: redis.Redis) -> None:
+def test_a_reader_does_not_block_an_event_loop(store: redis.Redis) -> None:
     store.set("poppo:config:claude:timeout", "44")
-    dynamic_config._cache = dynamic_config._Cache()
 
     async def read() -> list[int]:
         first = value_of(CLAUDE_TIMEOUT)
@@ -203,26 +187,16 @@ def test_a_running_process_follows(store: redis.Redis) -> None:
     assert reader.wait(timeout=30) == 0
 
 
-def test_a_forked_child_does_not_inherit_a_held_lock(store: redis.Redis) -> None:
-    dynamic_config._cache.refreshing.acquire()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        os._exit(0 if dynamic_config._cache.refreshing.acquire(timeout=1) else 1)
-    _, status = os.waitpid(child, 0)
-    dynamic_config._cache.refreshing.release()
-    assert os.waitstatus_to_exitcode(status) == 0
-
-
 def test_the_debug_flag_sets_the_log_level(store: redis.Redis) -> None:
     root = logging.getLogger()
     dynamic_config.apply_debug_flag()
     assert root.level == logging.INFO
     store.set("poppo:flags:debug:enabled", "1")
-    dynamic_config.forget()
+    dynamic_config.expire_snapshot()
     dynamic_config.apply_debug_flag()
     assert root.level == logging.DEBUG
     store.delete("poppo:flags:debug:enabled")
-    dynamic_config.forget()
+    dynamic_config.expire_snapshot()
     dynamic_config.apply_debug_flag()
     assert root.level == logging.INFO
 

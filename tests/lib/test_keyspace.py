@@ -9,7 +9,8 @@ import pytest
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.key_config import sample_keys
-from broker_project.lib.redis.keys import REGISTRY, BadKeyField, Keyspace, KeySpec, Kind, Life, RedisNames
+from broker_project.lib.redis.keys import REGISTRY, KeySpec, Kind, Life
+from broker_project.lib.redis.keyspace import BadKeyField, Keyspace, RedisNames
 
 POPPO = Keyspace(RedisNames())
 

@@ -14,7 +14,7 @@ import pytest
 from broker_project.lib.config.environment import ConfigError
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.key_config import load_redis_names
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 
 SEED_FILE: dict[str, Any] = {
     "redis": {
@@ -47,7 +47,7 @@ def redis_part(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_file_of_the_seed_changes_nothing(tmp_path: Path) -> None:
-    given, plain = load(tmp_path, SEED_FILE), Keyspace(k.RedisNames())
+    given, plain = load(tmp_path, SEED_FILE), Keyspace(RedisNames())
     for spec in k.REGISTRY.values():
         assert given.match(spec) == plain.match(spec)
         if not isinstance(spec.ttl, k.Life):

@@ -24,8 +24,8 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 from broker_project.lib.config import dynamic as dynamic_config
+from broker_project.lib.config.dynamic import clear_flag, set_flag
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.flags import clear_flag, set_flag
 from broker_project.lib.redis.key_config import sample_keys
 from broker_project.lib.redis.locks import held_lock, new_owner
 from broker_project.lib.redis.client import keyspace, redis_client

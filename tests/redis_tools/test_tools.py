@@ -9,7 +9,7 @@ import pytest
 import redis
 from django.test import override_settings
 
-from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from broker_project.ops.redis_console.check import Problem, check_keys
 from broker_project.ops.redis_console.cleanup import cleanup_keys
 from broker_project.ops.redis_console.scanning import (

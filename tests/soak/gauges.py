@@ -11,8 +11,8 @@ import psutil
 import redis
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.key_spec import Life
-from broker_project.lib.redis.keys import Keyspace, KeySpec
+from broker_project.lib.redis.keys import KeySpec, Life
+from broker_project.lib.redis.keyspace import Keyspace
 
 MEBIBYTE = 1024 * 1024
 WARM_SECONDS = 30.0  # after its start a process still loads what it needs

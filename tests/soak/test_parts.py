@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.keys import Keyspace, RedisNames
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from sandbox.faults import Faults
 from tests.faults.records import Records
 from tests.soak.__main__ import parse

@@ -17,9 +17,8 @@ from django.utils import timezone, translation
 from django_q.models import OrmQ, Schedule
 
 from broker_project.console.status.charts import Bars
-from broker_project.lib.config.dynamic import record_rate_limit
+from broker_project.lib.config.dynamic import record_rate_limit, set_flag
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.flags import set_flag
 from broker_project.models import Poller, PollerRun
 from broker_project.ops.clock.pollers import poller_table
 from broker_project.ops.clock.schedules import sync_schedules

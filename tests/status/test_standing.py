@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.lib.config.dynamic import set_flag
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.flags import set_flag
 from broker_project.models import Poller
 from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 from fixtures.lifecycle import jst_text

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace
 from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
 from tasks.models import Issue, Repository
 from tasks.offers.index import (

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.lib.redis.locks import acquire_lock, release_lock
 from broker_project.ops.clock.pollers import PollOptions
 from tasks.models import Agent, Assignment, Event, FixTask, Issue

@@ -1,10 +1,8 @@
-"""Settings and switches that change without a restart: read from Redis, with the configuration as the
-default.
+"""Settings and flags that change without a restart: read from Redis, with the configuration as the default.
 
-One snapshot a process holds every value. It is read again when it is older than ``FRESH_SECONDS``, by one
-caller at a time, so that no request pays a round trip of its own and a change arrives everywhere within
-seconds. While Redis is away the last snapshot stays in force. A stored value that is no number or out of
-range is ignored with a warning, and ``manage.py keys check`` shows it.
+Each process keeps one snapshot of all of them for ``FRESH_SECONDS``, so that no request pays a round trip of its own
+and a change arrives everywhere within seconds. While Redis is away the last snapshot stays in force. A stored
+value that is not a number or out of range is ignored with a warning, and ``manage.py keys check`` shows it.
 
 With each new snapshot the log level follows ``flags:debug:enabled``.
 """
@@ -14,22 +12,22 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
-import os
-import threading
-import time
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import redis
 from django.conf import settings
 
 from broker_project.lib.config.loader import Config
+from broker_project.lib.kept import Kept
 from broker_project.lib.logs import get_logger, set_log_level
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
-from broker_project.lib.redis.flags import OFF, Flag, parse_flag
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.flags import OFF, REASON_CHARACTERS, Flag, parse_flag
+from broker_project.lib.redis.keys import KeySpec
+from broker_project.lib.redis.keyspace import Keyspace
 
 log = get_logger(__name__)
 
@@ -46,8 +44,6 @@ class Setting:
     low: int
     high: int
     default: Callable[[Config], int]
-    unit: str
-    purpose: str
 
     @property
     def title(self) -> str:
@@ -69,36 +65,12 @@ CLAUDE_TIMEOUT = Setting(
     1,
     86400,
     lambda config: Keyspace(config.redis_names).ttl_seconds(k.PROCESS_HEARTBEAT),
-    "seconds",
-    "how long an agent may be silent before its task counts as lost",
 )
-LONG_POLL_SECONDS = Setting(
-    "agent",
-    "long_poll_seconds",
-    0,
-    600,
-    lambda config: config.long_poll_seconds,
-    "seconds",
-    "how long request-task waits when the agent names no time",
-)
+LONG_POLL_SECONDS = Setting("agent", "long_poll_seconds", 0, 600, lambda config: config.long_poll_seconds)
 REVIEW_DELAY_MINUTES = Setting(
-    "agent",
-    "review_delay_minutes",
-    0,
-    1440,
-    lambda config: config.review_delay_minutes,
-    "minutes",
-    "how long an issue rests under needs-review before its review is offered",
+    "agent", "review_delay_minutes", 0, 1440, lambda config: config.review_delay_minutes
 )
-POLL_INTERVAL_SECONDS = Setting(
-    "poll",
-    "interval_seconds",
-    10,
-    86400,
-    lambda config: config.poll_seconds,
-    "seconds",
-    "how often the open issues are fetched from GitHub",
-)
+POLL_INTERVAL_SECONDS = Setting("poll", "interval_seconds", 10, 86400, lambda config: config.poll_seconds)
 SETTINGS = {
     setting.title: setting
     for setting in (CLAUDE_TIMEOUT, LONG_POLL_SECONDS, REVIEW_DELAY_MINUTES, POLL_INTERVAL_SECONDS)
@@ -111,18 +83,18 @@ def setting_key(setting: Setting) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    values: dict[str, int] = field(default_factory=dict)  # only what is stored and good
+    values: dict[str, int] = field(default_factory=dict)  # only what is stored and valid
     problems: dict[str, str] = field(default_factory=dict)
     maintenance: Flag = OFF
     debug: Flag = OFF
+    is_redis_away: bool = False  # then the rest is from before
 
 
 def load_snapshot() -> Snapshot:
     """Read everything now, in one round trip. Raises redis-py's errors."""
     keys = [setting_key(setting) for setting in SETTINGS.values()]
     keys += [keyspace().key(k.FLAG_MAINTENANCE), keyspace().key(k.FLAG_DEBUG)]
-    answers = cast("list[str | None]", redis_client().mget(keys))
-    *stored, maintenance, debug = answers
+    *stored, maintenance, debug = cast("list[str | None]", redis_client().mget(keys))
     values: dict[str, int] = {}
     problems: dict[str, str] = {}
     for setting, text in zip(SETTINGS.values(), stored, strict=True):
@@ -135,88 +107,37 @@ def load_snapshot() -> Snapshot:
     return Snapshot(values, problems, parse_flag(maintenance), parse_flag(debug))
 
 
-class _Cache:
-    def __init__(self) -> None:
-        self.refreshing = threading.Lock()
-        self.snapshot: Snapshot | None = None
-        self.checked_at = float("-inf")  # monotonic
-        self.redis_is_away = False
-        self.warned: dict[str, str] = {}
-
-    @property
-    def is_stale(self) -> bool:
-        return time.monotonic() - self.checked_at >= FRESH_SECONDS
-
-    def refresh(self) -> None:
-        """Read again unless somebody else is at it; who comes second while there is a snapshot does not
-        wait.
-        """
-        if not self.refreshing.acquire(blocking=self.snapshot is None):
-            return
-        try:
-            if not self.is_stale:
-                return
-            try:
-                self.snapshot = load_snapshot()
-                self.redis_is_away = False
-            except redis.exceptions.RedisError as error:
-                self.snapshot = self.snapshot or Snapshot()
-                if not self.redis_is_away:
-                    log.warning("dynamic configuration not read", error=str(error))
-                self.redis_is_away = True
-            self.checked_at = time.monotonic()
-            self._announce(self.snapshot)
-        finally:
-            self.refreshing.release()
-
-    def _announce(self, snapshot: Snapshot) -> None:
-        for title, problem in snapshot.problems.items():
-            if self.warned.get(title) != problem:
-                log.warning("stored setting ignored", setting=title, problem=problem)
-        self.warned = dict(snapshot.problems)
-        set_log_level("DEBUG" if snapshot.debug.is_on else settings.BROKER.log_level)
-
-    def refresh_aside(self) -> None:
-        if not self.refreshing.locked():
-            threading.Thread(target=self.refresh, name="dynamic-config", daemon=True).start()
+def _read_again(last: Snapshot | None) -> Snapshot:
+    last = last or Snapshot()
+    try:
+        found = load_snapshot()
+    except redis.exceptions.RedisError as error:
+        if not last.is_redis_away:
+            log.warning("dynamic configuration not read", error=str(error))
+        found = replace(last, is_redis_away=True)
+    for title, problem in found.problems.items():
+        if last.problems.get(title) != problem:
+            log.warning("stored setting ignored", setting=title, problem=problem)
+    set_log_level("DEBUG" if found.debug.is_on else settings.BROKER.log_level)
+    return found
 
 
-_cache = _Cache()
+# A Redis that hangs holds up the one who asks it, and nobody who has an older snapshot.
+_kept = Kept(_read_again, FRESH_SECONDS, usable_seconds=math.inf)
 
 
-def forget() -> None:
-    """Distrust the snapshot: the next reader of this process reads again. For those who changed something."""
-    global _cache
-    fresh = _Cache()
-    fresh.snapshot, fresh.warned = _cache.snapshot, _cache.warned
-    _cache = fresh
-
-
-# A child that was forked while another thread held the lock would wait for ever.
-os.register_at_fork(after_in_child=forget)
+def expire_snapshot() -> None:
+    """For those who changed something: the next reader of this process reads again."""
+    _kept.expire()
 
 
 def snapshot() -> Snapshot:
-    """What is in force. Waits for Redis at most once in ``FRESH_SECONDS``; on an event loop it never
-    waits and answers with what it has (:func:`snapshot_async` is for there)."""
-    cache = _cache
-    if cache.is_stale:
-        # A Redis that hangs must not hold up every caller for its time-out again.
-        if cache.redis_is_away or on_event_loop():
-            cache.refresh_aside()
-        else:
-            cache.refresh()
-    return cache.snapshot or Snapshot()
-
-
-async def snapshot_async() -> Snapshot:
-    cache = _cache
-    if cache.is_stale:
-        if cache.redis_is_away:
-            cache.refresh_aside()
-        else:
-            await asyncio.to_thread(cache.refresh)
-    return cache.snapshot or Snapshot()
+    """What is in force. Waits for Redis at most once in ``FRESH_SECONDS``, and never on an event loop."""
+    latest = _kept.latest or Snapshot()
+    if _kept.is_stale and (on_event_loop() or (latest.is_redis_away and _kept.is_usable)):
+        _kept.refresh_aside()
+        return latest
+    return _kept.get()
 
 
 def on_event_loop() -> bool:
@@ -232,38 +153,40 @@ def value_of(setting: Setting, found: Snapshot | None = None) -> int:
     return stored.get(setting.title, setting.default(settings.BROKER))
 
 
-async def value_of_async(setting: Setting) -> int:
-    return value_of(setting, await snapshot_async())
-
-
 def maintenance() -> Flag:
     return snapshot().maintenance
 
 
-async def maintenance_async() -> Flag:
-    return (await snapshot_async()).maintenance
-
-
 def apply_debug_flag() -> None:
-    """Bring this process's log level in line with the flag. Cheap: at most one round trip in
-    ``FRESH_SECONDS``.
+    """Bring this process's log level in line with the flag. At most one round trip in ``FRESH_SECONDS``.
 
     Every reader of a setting does the same by the way; a process that reads none calls this now and then.
     """
     snapshot()
 
 
+def set_flag(spec: KeySpec, reason: str) -> None:
+    document = {"reason": reason.strip()[:REASON_CHARACTERS]}
+    redis_client().set(keyspace().key(spec), json.dumps(document, ensure_ascii=False))
+    expire_snapshot()
+
+
+def clear_flag(spec: KeySpec) -> None:
+    redis_client().delete(keyspace().key(spec))
+    expire_snapshot()
+
+
 def store_setting(setting: Setting, text: str) -> int:
     """Store a value after checking it. Raises ValueError with a sentence."""
     value = setting.parse(text)
     redis_client().set(setting_key(setting), str(value))
-    forget()
+    expire_snapshot()
     return value
 
 
 def clear_setting(setting: Setting) -> None:
     redis_client().delete(setting_key(setting))
-    forget()
+    expire_snapshot()
 
 
 @dataclass(frozen=True)

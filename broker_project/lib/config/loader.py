@@ -35,7 +35,7 @@ from broker_project.lib.config.outside import (
 )
 from broker_project.lib.redaction import SECRET_FIELD
 from broker_project.lib.redis.key_config import load_redis_names
-from broker_project.lib.redis.keys import RedisNames
+from broker_project.lib.redis.keyspace import RedisNames
 from broker_project.lib.redis.urls import SENTINEL_SCHEMES, is_sentinel, parse_sentinel, passwords_of
 
 BASE_DIR = Path(__file__).resolve().parents[3]

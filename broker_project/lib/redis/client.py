@@ -10,7 +10,7 @@ from django.conf import settings
 from django_redis import get_redis_connection
 
 from broker_project.lib.redis.connections import async_pool
-from broker_project.lib.redis.keys import Keyspace
+from broker_project.lib.redis.keyspace import Keyspace
 
 CONNECT_SECONDS = 3
 ANSWER_SECONDS = 5

@@ -1,16 +1,21 @@
-"""Switches in Redis: on with ``1``, ``true`` or a JSON object ``{"reason": …}``; off when absent or ``0``."""
+"""What the value of a flag means: the one rule for Python and Lua."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 
-import redis
-
-from broker_project.lib.redis.client import keyspace, redis_client
-from broker_project.lib.redis.keys import KeySpec
-
 REASON_CHARACTERS = 500
+# Off when absent or one of these. Anything else is on: a stop switch that somebody set in an unknown way counts.
+OFF_WORDS = ("", "0", "false", "off", "no", "null")
+# For scripts: ``flag_is_on(value)`` with what GET returned.
+LUA_FLAG_IS_ON = f"""
+local function flag_is_on(value)
+  if not value then return false end
+  local word = string.lower(string.match(value, '^%s*(.-)%s*$'))
+  return not ({" or ".join(f"word == '{word}'" for word in OFF_WORDS)})
+end
+"""
 
 
 @dataclass(frozen=True)
@@ -23,41 +28,12 @@ OFF = Flag(False)
 
 
 def parse_flag(value: str | None) -> Flag:
-    """What a stored value means. Anything that is neither a known word nor an object is on: a stop switch
-    that somebody set in an unknown way must not be ignored."""
-    if value is None or value.strip().lower() in {"", "0", "false", "off", "no"}:
+    """A flag that is on may say why: ``{"reason": …}``."""
+    if value is None or value.strip().lower() in OFF_WORDS:
         return OFF
     try:
         document = json.loads(value)
     except (ValueError, RecursionError):
         return Flag(True)
-    if isinstance(document, dict):
-        return Flag(True, str(document.get("reason") or "")[:REASON_CHARACTERS])
-    return Flag(bool(document))
-
-
-def read_flag(spec: KeySpec, client: redis.Redis | None = None) -> Flag:
-    value = (client or redis_client()).get(keyspace().key(spec))
-    return parse_flag(None if value is None else str(value))
-
-
-def is_flag_on(spec: KeySpec) -> bool:
-    return read_flag(spec).is_on
-
-
-def set_flag(spec: KeySpec, reason: str) -> None:
-    document = {"reason": reason.strip()[:REASON_CHARACTERS]}
-    redis_client().set(keyspace().key(spec), json.dumps(document, ensure_ascii=False))
-    _forget_snapshot()
-
-
-def clear_flag(spec: KeySpec) -> None:
-    redis_client().delete(keyspace().key(spec))
-    _forget_snapshot()
-
-
-def _forget_snapshot() -> None:
-    # Who switches a flag sees it switched at once in this process; the others follow within seconds.
-    from broker_project.lib.config import dynamic as dynamic_config
-
-    dynamic_config.forget()
+    reason = document.get("reason") if isinstance(document, dict) else None
+    return Flag(True, str(reason or "")[:REASON_CHARACTERS])

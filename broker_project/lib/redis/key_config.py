@@ -12,17 +12,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker_project.lib.config.environment import ConfigError
-from broker_project.lib.redis.key_spec import field_expression
 from broker_project.lib.redis.keys import (
     CHANNEL_EVENTS,
     CLEANUP_PATTERNS,
     ISSUE_STATUS_EVENTS,
     REGISTRY,
-    Keyspace,
     KeySpec,
     Kind,
-    RedisNames,
 )
+from broker_project.lib.redis.keyspace import Keyspace, RedisNames, field_expression
 
 SETTING = "BROKER_REDIS_CONFIG"
 DEFAULT_NAMESPACE = "poppo"

@@ -17,13 +17,12 @@ from django.db import DatabaseError
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from broker_project.lib.config.dynamic import POLL_INTERVAL_SECONDS, value_of
+from broker_project.lib.config.dynamic import POLL_INTERVAL_SECONDS, load_snapshot, value_of
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
-from broker_project.lib.redis.flags import is_flag_on
 from broker_project.lib.redis.locks import LockHeld, held_lock, new_owner
 from broker_project.models import Poller, PollerRun
 
@@ -122,7 +121,7 @@ def run_poller(name: str, options: PollOptions | None = None) -> PollResult:
 def _run_in_turn(spec: PollerSpec, options: PollOptions) -> PollResult:
     name = spec.name
     if not options.force:
-        if is_flag_on(k.FLAG_MAINTENANCE):
+        if load_snapshot().maintenance.is_on:
             return PollResult(PollerRun.Outcome.MAINTENANCE, {}, "maintenance: pollers stand still")
         if Poller.objects.filter(name=name, paused_at__isnull=False).exists():
             return PollResult(PollerRun.Outcome.PAUSED, {}, f"{name} is paused")

@@ -13,7 +13,8 @@ import redis
 from django.utils.translation import gettext_noop
 
 from broker_project.lib.config.dynamic import SETTINGS, parse_rate_limit
-from broker_project.lib.redis.keys import CONFIG, CONFIG_GITHUB_RATELIMIT, MEBIBYTE, Keyspace, KeySpec, Kind
+from broker_project.lib.redis.keys import CONFIG, CONFIG_GITHUB_RATELIMIT, MEBIBYTE, KeySpec, Kind
+from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.ops.redis_console.scanning import KeyFacts, Walk, look_up, owner_of
 from broker_project.ops.redis_console.sentences import Sentence
 from broker_project.ops.redis_console.ttl_rules import ttl_problem

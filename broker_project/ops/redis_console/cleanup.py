@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import redis
 
-from broker_project.lib.redis.keys import CLEANUP_PATTERNS, glob_escape
+from broker_project.lib.redis.keys import CLEANUP_PATTERNS
+from broker_project.lib.redis.keyspace import glob_escape
 from broker_project.ops.redis_console.scanning import SCAN_COUNT, all_keyspaces
 
 BATCH_KEYS = 500

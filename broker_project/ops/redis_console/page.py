@@ -20,6 +20,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from broker_project.lib.config.dynamic import load_snapshot, read_rate_limit
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.ops.redis_console import switches as redis_switches
@@ -91,12 +92,13 @@ def page(
 def overview(request: HttpRequest) -> HttpResponse:
     client = raw_client()
     usage = measure_usage(client, Walk(client, max_keys=SAMPLE_KEYS, max_calls=SAMPLE_CALLS))
+    found = load_snapshot()
     context = {
         "usage": usage,
         "database_keys": client.dbsize(),
-        "flags": redis_switches.flag_rows(),
-        "settings": redis_switches.setting_rows(),
-        "rate_limit": redis_switches.rate_limit(),
+        "flags": redis_switches.flag_rows(found),
+        "settings": redis_switches.setting_rows(found),
+        "rate_limit": read_rate_limit(),
     }
     return page(request, "overview", "Redis", context)
 

@@ -6,7 +6,6 @@ memory.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,9 +14,11 @@ import redis
 from django.apps import apps
 from django_redis import get_redis_connection
 
+from broker_project.lib.kept import Kept
 from broker_project.lib.redaction import HIDDEN
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.keys import Keyspace, KeySpec, glob_escape
+from broker_project.lib.redis.keys import KeySpec
+from broker_project.lib.redis.keyspace import Keyspace, glob_escape
 
 SESSION_KEY_CHARACTERS = 32  # Django's
 SCAN_COUNT = 500  # keys that the server looks at in one step
@@ -27,25 +28,19 @@ class BadPattern(ValueError):
     """A pattern or a key that cannot be one of ours. The text is a sentence."""
 
 
-KEYSPACES_FRESH_SECONDS = 5.0
-_keyspaces: tuple[float, Keyspace, list[Keyspace]] | None = None
+def _read_keyspaces(last: list[Keyspace] | None) -> list[Keyspace]:
+    own = keyspace()
+    repositories = apps.get_model("tasks", "Repository")._default_manager
+    others = repositories.exclude(namespace=own.names.namespace).values_list("namespace", flat=True)
+    return [own, *(own.sibling(namespace) for namespace in others)]
+
+
+_keyspaces = Kept(_read_keyspaces, seconds=5.0)  # asked for once a key
 
 
 def all_keyspaces() -> list[Keyspace]:
-    """The keyspaces of every repository that this installation knows, the configured one's first.
-
-    Asked for once a key, so it is kept for a few seconds.
-    """
-    global _keyspaces
-    own = keyspace()
-    kept = _keyspaces
-    if kept is not None and kept[1] is own and time.monotonic() - kept[0] < KEYSPACES_FRESH_SECONDS:
-        return kept[2]
-    repositories = apps.get_model("tasks", "Repository")._default_manager
-    others = repositories.exclude(namespace=own.names.namespace).values_list("namespace", flat=True)
-    found = [own, *(own.sibling(namespace) for namespace in others)]
-    _keyspaces = (time.monotonic(), own, found)
-    return found
+    """The keyspaces of every repository that this installation knows, the configured one's first."""
+    return _keyspaces.get()
 
 
 def raw_client() -> redis.Redis:

@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from broker_project.lib.config import dynamic as dynamic_config
-from broker_project.lib.config.dynamic import RateLimit, Setting
+from broker_project.lib.config.dynamic import Setting, Snapshot, clear_flag, set_flag
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.flags import REASON_CHARACTERS, clear_flag, read_flag, set_flag
+from broker_project.lib.redis.flags import REASON_CHARACTERS
 from broker_project.lib.redis.keys import KeySpec
 from broker_project.ops.clock.schedules import sync_schedules
 
@@ -47,15 +47,15 @@ SETTING_TITLES = {
 }
 
 
-def flag_rows() -> list[dict[str, Any]]:
+def flag_rows(found: Snapshot) -> list[dict[str, Any]]:
+    flags = {"maintenance": found.maintenance, "debug": found.debug}
     return [
-        {"name": name, "title": title, "purpose": purpose, "flag": read_flag(spec)}
-        for name, (spec, title, purpose) in FLAGS.items()
+        {"name": name, "title": title, "purpose": purpose, "flag": flags[name]}
+        for name, (_spec, title, purpose) in FLAGS.items()
     ]
 
 
-def setting_rows() -> list[dict[str, Any]]:
-    found = dynamic_config.load_snapshot()
+def setting_rows(found: Snapshot) -> list[dict[str, Any]]:
     return [
         {
             "setting": setting,
@@ -67,10 +67,6 @@ def setting_rows() -> list[dict[str, Any]]:
         }
         for title, setting in dynamic_config.SETTINGS.items()
     ]
-
-
-def rate_limit() -> RateLimit | None:
-    return dynamic_config.read_rate_limit()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from broker_project.lib.redis.keys import Keyspace, KeySpec, Life
+from broker_project.lib.redis.keys import KeySpec, Life
+from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.ops.redis_console.sentences import Sentence
 
 DAY_SECONDS = 86400
