@@ -18,7 +18,7 @@ _django = get_asgi_application()
 
 # After Django is set up: these import models.
 from broker_project.lib.in_use import mark_in_use  # noqa: E402
-from broker_project.lib.redis.embedded import start_embedded_redis_for_this_process  # noqa: E402
+from broker_project.lib.redis.startup import start_embedded_redis_for_this_process  # noqa: E402
 from broker_project.ops.body_limit import call_capped  # noqa: E402
 from tasks.agents_api.entry import HotPath, reply  # noqa: E402
 from tasks.agents_api.long_poll import Hub  # noqa: E402

@@ -12,7 +12,7 @@ from broker_project.lib.config import loader as config_module
 from broker_project.lib.config.environment import ConfigError
 from broker_project.lib.logs import logging_settings, redact_uncaught
 from broker_project.lib.redaction import configure_redaction
-from broker_project.lib.redis.cache_keys import location
+from broker_project.lib.redis.django_caches import location
 from broker_project.lib.redis.embedded_server import embedded_url
 from broker_project.lib.redis.keys import SESSION
 from broker_project.lib.redis.keyspace import Keyspace
@@ -108,10 +108,10 @@ def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
         # A list: django-redis takes a comma in a text for the end of an address.
         "LOCATION": [location(REDIS_URL, alias)],
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
-        "KEY_FUNCTION": "broker_project.lib.redis.cache_keys.make_key",
-        "REVERSE_KEY_FUNCTION": "broker_project.lib.redis.cache_keys.reverse_key",
+        "KEY_FUNCTION": "broker_project.lib.redis.django_caches.make_key",
+        "REVERSE_KEY_FUNCTION": "broker_project.lib.redis.django_caches.reverse_key",
         "OPTIONS": {
-            "SERIALIZER": "broker_project.lib.redis.signed_pickle.SignedPickle",
+            "SERIALIZER": "broker_project.lib.redis.django_caches.SignedPickle",
             "CONNECTION_POOL_KWARGS": {**_POOL, **pool},
         },
     }
@@ -122,7 +122,7 @@ CACHES = {
     "sessions": _cache("session", "sessions"),
     "keys": _cache("cache", "keys", decode_responses=True),
 }
-DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis.connections.CacheConnections"
+DJANGO_REDIS_CONNECTION_FACTORY = "broker_project.lib.redis.django_caches.CacheConnections"
 SESSION_ENGINE = "broker_project.people.sessions"
 SESSION_CACHE_ALIAS = "sessions"
 SESSION_COOKIE_AGE = BROKER_KEYSPACE.ttl_seconds(SESSION)

@@ -27,8 +27,7 @@ from redis.exceptions import RedisError
 
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import CONNECT_SECONDS, keyspace, redis_client
-from broker_project.lib.redis.connections import connect
+from broker_project.lib.redis.client import CONNECT_SECONDS, connect, keyspace, redis_client
 from tasks.mirin.actions import Refusal, perform
 from tasks.models import Repository
 from tasks.offers.index import keys_of

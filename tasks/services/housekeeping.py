@@ -11,9 +11,8 @@ import psutil
 from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.lib.redis.client import keyspace, raw_client, redis_client
 from broker_project.ops.redis_console.cleanup import cleanup_keys
-from broker_project.ops.redis_console.scanning import raw_client
 from tasks.models import Assignment, WebhookDelivery
 from tasks.offers.index import keys_of
 from tasks.services.repositories import repositories_to_poll

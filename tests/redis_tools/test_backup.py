@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from broker_project.lib.redis.client import raw_client
 from broker_project.lib.redis.locks import LockHeld
 from broker_project.ops.redis_console.backup import restore_backup, write_backup
 from broker_project.ops.redis_console.backup_file import BadBackup, read_heading, read_keys
-from broker_project.ops.redis_console.scanning import raw_client
 
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db

@@ -31,7 +31,7 @@ from broker_project.lib.redis.locks import held_lock, new_owner
 from broker_project.lib.redis.client import keyspace, redis_client
 from broker_project.ops.clock.pollers import run_poller
 from broker_project.ops.redis_console.backup import write_backup
-from broker_project.ops.redis_console.scanning import raw_client
+from broker_project.lib.redis.client import raw_client
 import pathlib, sys
 
 settings.ALLOWED_HOSTS = ["testserver"]

@@ -9,6 +9,7 @@ import pytest
 import redis
 from django.test import override_settings
 
+from broker_project.lib.redis.client import raw_client
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from broker_project.ops.redis_console.check import Problem, check_keys
 from broker_project.ops.redis_console.cleanup import cleanup_keys
@@ -21,7 +22,6 @@ from broker_project.ops.redis_console.scanning import (
     globs_for,
     name_of,
     printable,
-    raw_client,
 )
 from broker_project.ops.redis_console.usage import measure_usage
 from broker_project.ops.redis_console.values import view_key

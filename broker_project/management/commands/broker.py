@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 
 from broker_project.lib.config.loader import LOOPBACK_HOSTS, Config
 from broker_project.lib.in_use import mark_in_use
-from broker_project.lib.redis.embedded import point_to
-from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, check_redis
+from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable
+from broker_project.lib.redis.startup import check_redis, point_to
 from broker_project.ops.clock.schedules import sync_schedules
 from broker_project.ops.supervisor.console import Console
 from broker_project.ops.supervisor.preflight import (

@@ -14,10 +14,10 @@ import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from broker_project.lib.redaction import redact
-from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.lib.redis.client import keyspace, raw_client
 from broker_project.lib.redis.keys import REGISTRY, Life
 from broker_project.lib.redis.locks import LockHeld
+from broker_project.lib.redis.startup import ensure_redis
 from broker_project.ops.redis_console.backup import restore_backup, write_backup
 from broker_project.ops.redis_console.backup_file import BadBackup
 from broker_project.ops.redis_console.check import CheckResult, check_keys
@@ -30,7 +30,6 @@ from broker_project.ops.redis_console.scanning import (
     globs_for,
     look_up,
     printable,
-    raw_client,
 )
 from broker_project.ops.redis_console.usage import measure_usage
 from broker_project.ops.redis_console.values import view_key

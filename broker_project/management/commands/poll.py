@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.lib.redis.startup import ensure_redis
 from broker_project.models import PollerRun
 from broker_project.ops.clock.pollers import PollOptions, poller_table, run_poller
 

@@ -13,7 +13,7 @@ from django_q.signals import pre_enqueue
 
 from broker_project.lib.in_use import mark_in_use
 from broker_project.lib.processes import let_no_fork_outlive_us
-from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.lib.redis.startup import ensure_redis
 from broker_project.ops.clock.cluster import install_worker_hooks
 from broker_project.ops.clock.queue import run_nothing_at_once
 

@@ -16,12 +16,12 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
+from broker_project.lib.redis.client import raw_client
 from broker_project.ops.backups import archive as parts
 from broker_project.ops.backups.archive import BadArchive, Heading, write_archive
 from broker_project.ops.backups.databases import dump_database, is_empty
 from broker_project.ops.redis_console.backup import write_backup
 from broker_project.ops.redis_console.backup_file import BadBackup
-from broker_project.ops.redis_console.scanning import raw_client
 
 KEPT_COMPONENTS = ("flags", "config", "stats")
 

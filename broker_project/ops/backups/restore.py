@@ -13,13 +13,14 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from broker_project.lib.in_use import is_in_use
+from broker_project.lib.redis.client import raw_client
 from broker_project.ops.backups import archive as parts
 from broker_project.ops.backups.archive import BadArchive, Heading, read_heading, unpack
 from broker_project.ops.backups.backup import key_mark, work_folder
 from broker_project.ops.backups.databases import check_dump, connections_of_others, is_empty, load_database
 from broker_project.ops.redis_console.backup import restore_backup
 from broker_project.ops.redis_console.backup_file import BadBackup
-from broker_project.ops.redis_console.scanning import Walk, raw_client
+from broker_project.ops.redis_console.scanning import Walk
 
 
 @dataclass(frozen=True)

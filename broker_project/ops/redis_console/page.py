@@ -23,6 +23,7 @@ from django.views.decorators.http import require_POST, require_safe
 from broker_project.lib.config.dynamic import load_snapshot, read_rate_limit
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
+from broker_project.lib.redis.client import raw_client
 from broker_project.ops.redis_console import switches as redis_switches
 from broker_project.ops.redis_console.check import check_keys
 from broker_project.ops.redis_console.scanning import (
@@ -34,7 +35,6 @@ from broker_project.ops.redis_console.scanning import (
     find_key,
     look_up,
     printable,
-    raw_client,
 )
 from broker_project.ops.redis_console.usage import measure_usage
 from broker_project.ops.redis_console.values import view_key

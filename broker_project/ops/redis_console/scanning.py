@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import redis
 from django.apps import apps
-from django_redis import get_redis_connection
 
 from broker_project.lib.kept import Kept
 from broker_project.lib.redaction import HIDDEN
@@ -41,11 +40,6 @@ _keyspaces = Kept(_read_keyspaces, seconds=5.0)  # asked for once a key
 def all_keyspaces() -> list[Keyspace]:
     """The keyspaces of every repository that this installation knows, the configured one's first."""
     return _keyspaces.get()
-
-
-def raw_client() -> redis.Redis:
-    """A client whose answers are bytes."""
-    return cast(redis.Redis, get_redis_connection("default"))
 
 
 def name_of(key: bytes) -> str:

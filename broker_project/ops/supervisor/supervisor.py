@@ -13,8 +13,8 @@ from django.conf import settings
 from django.core.management import get_commands
 
 from broker_project.lib.config.loader import Config, default_sandbox_url, sandbox_url_file
-from broker_project.lib.redis.embedded import point_to
 from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, free_port, port_is_free
+from broker_project.lib.redis.startup import point_to
 from broker_project.ops.supervisor.banner import banner, reachable_host, url_of
 from broker_project.ops.supervisor.console import Console
 from broker_project.ops.supervisor.part import Part, pause_before_restart

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from broker_project.lib.redis.embedded import ensure_redis
+from broker_project.lib.redis.startup import ensure_redis
 from tasks.mirin.listener import Listener
 
 

@@ -1,20 +1,24 @@
-"""The Redis that a process of ours works with: the given one, or this installation's embedded one."""
+"""The Redis that a process works with, found before anything else is done: the given one, or the embedded one."""
 
 from __future__ import annotations
 
 import atexit
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import redis
+import redis.sentinel
 from django.conf import settings
 from django.core.cache import caches
 from django.core.management.base import CommandError
 
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redis.cache_keys import location
-from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, check_redis
+from broker_project.lib.redis.client import connect
+from broker_project.lib.redis.django_caches import location
+from broker_project.lib.redis.embedded_server import OLDEST_VERSION, EmbeddedRedis, RedisUnavailable
 
 log = get_logger(__name__)
 
@@ -42,6 +46,33 @@ def ensure_redis() -> Iterator[None]:
         yield
     finally:
         embedded.stop()
+
+
+def check_redis(url: str) -> None:
+    """Raise :class:`RedisUnavailable` unless the Redis at ``url`` answers, lets us in and is new enough."""
+    client = connect(url, socket_connect_timeout=3, socket_timeout=5, decode_responses=True)
+    try:
+        client.ping()
+        version = str(client.info("server").get("redis_version", ""))
+    except (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError):
+        raise RedisUnavailable("REDIS_URL: that Redis refuses this user or password.") from None
+    except redis.exceptions.NoPermissionError:
+        return  # whoever may not ask for the version is on a managed service, and those are new
+    except redis.exceptions.ResponseError as error:
+        raise RedisUnavailable(f"REDIS_URL: that Redis refuses us: {error}.") from None
+    except redis.sentinel.MasterNotFoundError:
+        raise RedisUnavailable("REDIS_URL: no sentinel there knows a master of that name.") from None
+    except (redis.exceptions.RedisError, OSError) as error:
+        raise RedisUnavailable(f"REDIS_URL: no Redis answers there: {reason_of(error)}.") from None
+    finally:
+        client.close()
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match and (int(match[1]), int(match[2])) < OLDEST_VERSION:
+        raise RedisUnavailable(f"REDIS_URL: that Redis is {version}, and Broker needs 6.0 or newer.")
+
+
+def reason_of(error: Exception) -> str:
+    return str(error).strip().rstrip(".").splitlines()[0][:200] or type(error).__name__
 
 
 def point_to(url: str) -> None:
