@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from broker_project.ops.backups.archive import (
-    BadArchive,
+    BadBackup,
     Heading,
+    check_target,
     is_name,
     read_heading,
     unpack,
@@ -25,7 +26,7 @@ from broker_project.ops.backups.archive import (
 from tests.support.broker_process import run_manage
 from tests.support.server import BrokerServer, BrokerWorld
 
-HEADING = Heading("2026-01-01T00:00:00+09:00", "sqlite", ["tasks.0001_initial"], "0" * 32)
+HEADING = Heading("2026-01-01T00:00:00+09:00", "sqlite", ("tasks.0001_initial",), "0" * 32)
 
 
 def entry(data: bytes) -> dict[str, Any]:
@@ -119,9 +120,6 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
         path, plain({"manifest.json": manifest(GOOD), **GOOD, "database": b"data and more"})
     ),
     "a missing member": lambda path: tar(path, plain({"manifest.json": manifest(GOOD), "database": b"data"})),
-    "no database": lambda path: tar(
-        path, plain({"manifest.json": manifest({"secret_key": b"k"}), "secret_key": b"k"})
-    ),
     "no list": lambda path: tar(path, plain(GOOD)),
     "a list that is not first": lambda path: tar(path, plain({**GOOD, "manifest.json": manifest(GOOD)})),
     "a list that is no JSON": lambda path: tar(path, plain({"manifest.json": b"{", **GOOD})),
@@ -138,7 +136,7 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(kind: str, tmp_path: Pa
     path = HOSTILE[kind](tmp_path / "b.tgz")
     folder = tmp_path / "deep" / "out"
     folder.mkdir(parents=True)
-    with pytest.raises(BadArchive) as refusal:
+    with pytest.raises(BadBackup) as refusal:
         unpack(path, folder)
     assert str(refusal.value).endswith(".")
     outside = {found.name for found in tmp_path.rglob("*")} - {found.name for found in folder.rglob("*")}
@@ -161,7 +159,7 @@ def test_a_damaged_archive_is_refused_wherever_it_is_cut_or_changed(tmp_path: Pa
         path.write_bytes(damaged)
         try:
             heading, found = unpack(path, folder)
-        except BadArchive:
+        except BadBackup:
             refused += 1
             continue
         # A byte of gzip's own heading (a name, a time) may differ; what counts does not.
@@ -177,7 +175,7 @@ def test_a_damaged_archive_is_refused_wherever_it_is_cut_or_changed(tmp_path: Pa
 def test_what_is_no_archive_is_no_archive(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "b"
     path.write_bytes(content)
-    with pytest.raises(BadArchive, match="is not a backup made by this program"):
+    with pytest.raises(BadBackup, match="is not a backup made by this program"):
         read_heading(path)
 
 
@@ -208,11 +206,11 @@ def test_names(name: str, expected: bool) -> None:
 def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"data")
-    with pytest.raises(BadArchive, match="is a folder; name a file"):
-        write_archive(tmp_path, HEADING, {"database": data})
-    with pytest.raises(BadArchive, match="cannot be written: No such file or directory"):
+    with pytest.raises(BadBackup, match="is a folder; name a file"):
+        check_target(tmp_path, with_database=True)
+    with pytest.raises(BadBackup, match="cannot be written: No such file or directory"):
         write_archive(tmp_path / "no" / "b.tgz", HEADING, {"database": data})
-    with pytest.raises(BadArchive, match="There is no file"):
+    with pytest.raises(BadBackup, match="There is no file"):
         read_heading(tmp_path / "none")
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
 
@@ -247,6 +245,13 @@ def test_the_commands_refuse_in_one_sentence(broker_world: BrokerWorld, tmp_path
     members["manifest.json"] = json.dumps(document).encode()
     newer = refused("restore", str(tar(tmp_path / "newer.tgz", plain(members))), **elsewhere)
     assert "was made by a newer version of Broker (tasks.9999_from_the_future)" in newer
+    for without in ({"secret_key": b"k"}, {"keys": b""}):
+        path = tar(tmp_path / "without.tgz", plain({"manifest.json": manifest(without), **without}))
+        assert "holds no database" in refused("restore", str(path), **elsewhere)
+    server.manage("keys", "backup", str(tmp_path / "keys.tgz"))
+    alone = refused("restore", str(tmp_path / "keys.tgz"), **elsewhere)
+    assert "holds keys of Redis alone, for `manage.py keys restore`" in alone
+    assert "is not a backup; choose another name" in refused("backup", str(tmp_path / "keys.tgz"))
     assert not (fresh / "broker.sqlite3").exists()
     assert not (fresh / "gcs").exists()
 

@@ -148,3 +148,21 @@ def test_a_backup_restores_over_what_is_there_and_is_itself_replaced(
     assert backup.read_bytes() != first
     # Redis' keys of the registry that are kept all belong to components that exist.
     assert {"flags", "config", "stats"} <= {spec.component for spec in k.REGISTRY.values()}
+
+
+BEFORE = Path(__file__).parent.parent / "data" / "backups" / "everything.tgz"  # as commit 1f20db6 wrote it
+
+
+@pytest.mark.slow
+def test_a_backup_of_an_earlier_version_restores(broker_world: BrokerWorld, tmp_path: Path) -> None:
+    server = BrokerServer(broker_world, tmp_path, 1)
+    said = server.manage("restore", str(BEFORE))
+    assert said.startswith("Restored the backup of 2026-"), said
+    assert "the database, 1 stored files, 2 keys of Redis." in said
+    assert (server.var / "gcs" / "reports" / "2026-01-01" / "1.html").read_text() == "<p>report</p>"
+    assert len((server.var / "secret_key").read_text()) > 32
+    assert broker_world.redis.get("poppo:config:claude:timeout") == "900"
+    server.manage("migrate", "--verbosity", "0")
+    code = "from django.contrib.auth.models import User; from tasks.models import Agent\n"
+    code += "print(User.objects.get().username, Agent.objects.get().name)"
+    assert server.manage("shell", "--no-imports", "-c", code).split() == ["boss", "agent-1"]

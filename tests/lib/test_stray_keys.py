@@ -14,7 +14,7 @@ from broker_project.lib.redis.keys import REGISTRY
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker_project", "tasks", "feeds", "fixtures")
 REGISTRY_FILES = {
-    ROOT / "broker_project/lib/redis" / name for name in ("keys.py", "key_spec.py", "key_config.py")
+    ROOT / "broker_project/lib/redis" / name for name in ("keys.py", "keyspace.py", "key_config.py")
 }
 # Redis commands that no dictionary or file object has as a method.
 COMMANDS = frozenset(

@@ -1,11 +1,13 @@
-"""Backups: everything comes back as it was, nothing is overwritten or half done, a damaged file changes
-nothing.
-"""
+"""Backups of keys: everything comes back, nothing is overwritten or half done, a damaged file changes nothing."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ import redis
 
 from broker_project.lib.redis.client import raw_client
 from broker_project.lib.redis.locks import LockHeld
-from broker_project.ops.redis_console.backup import restore_backup, write_backup
-from broker_project.ops.redis_console.backup_file import BadBackup, read_heading, read_keys
+from broker_project.ops.backups.archive import KEYS, BadBackup, Heading, unpack, write_archive
+from broker_project.ops.backups.keys import StoredKey, backup_keys, read_keys, restore_keys
 
 # Which namespaces are ours is in the table of repositories.
 pytestmark = pytest.mark.django_db
+
+BEFORE = Path(__file__).parent.parent / "data" / "backups" / "keys.jsonl"  # as commit 1f20db6 wrote it
 
 
 def fill(store: redis.Redis) -> None:
@@ -31,6 +35,13 @@ def fill(store: redis.Redis) -> None:
     store.set("other:issue:1", "foreign")
 
 
+def keys_in(path: Path) -> list[StoredKey]:
+    folder = Path(tempfile.mkdtemp(dir=path.parent))
+    found = list(read_keys(unpack(path, folder)[1][KEYS]))
+    shutil.rmtree(folder)
+    return found
+
+
 def contents(store: redis.Redis) -> dict[str, tuple[bytes | None, bool]]:
     raw = raw_client()
     return {key: (raw.dump(key), store.ttl(key) >= 0) for key in store.scan_iter()}
@@ -41,13 +52,12 @@ def test_everything_comes_back(store: redis.Redis, tmp_path: Path) -> None:
     before = contents(store)
     path = tmp_path / "backup"
     seen: list[tuple[int, int]] = []
-    assert write_backup(raw_client(), path, progress=lambda done, total: seen.append((done, total))) == 7
+    assert backup_keys(raw_client(), path, progress=lambda done, total: seen.append((done, total))) == 7
     assert seen[-1] == (7, 7)
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["backup"]
-    assert read_heading(path).namespaces == ["poppo"]
     store.flushall()
-    report = restore_backup(raw_client(), path)
+    report = restore_keys(raw_client(), path)
     assert (report.restored, report.expired, report.left_alone) == (7, 0, 0)
     del before["other:issue:1"]
     assert contents(store) == before
@@ -56,21 +66,21 @@ def test_everything_comes_back(store: redis.Redis, tmp_path: Path) -> None:
 
 def test_a_pattern_limits_the_backup(store: redis.Redis, tmp_path: Path) -> None:
     fill(store)
-    assert write_backup(raw_client(), tmp_path / "b", "issue:*") == 2
-    names = {stored.key for stored in read_keys(tmp_path / "b")}
+    assert backup_keys(raw_client(), tmp_path / "b", "issue:*") == 2
+    names = {stored.key for stored in keys_in(tmp_path / "b")}
     assert names == {b"poppo:issue:1", b"poppo:issue:status:1"}
 
 
 def test_nothing_is_overwritten_unless_told(store: redis.Redis, tmp_path: Path) -> None:
     fill(store)
-    write_backup(raw_client(), tmp_path / "b")
+    backup_keys(raw_client(), tmp_path / "b")
     store.set("poppo:issue:1", "newer")
     store.delete("poppo:queue:high")
     with pytest.raises(BadBackup, match="6 of 7 keys exist"):
-        restore_backup(raw_client(), tmp_path / "b")
+        restore_keys(raw_client(), tmp_path / "b")
     assert store.get("poppo:issue:1") == "newer"
     assert not store.exists("poppo:queue:high")
-    assert restore_backup(raw_client(), tmp_path / "b", replace=True).restored == 7
+    assert restore_keys(raw_client(), tmp_path / "b", replace=True).restored == 7
     assert store.get("poppo:issue:1") == '{"title": "題"}'
     assert store.get("other:issue:1") == "foreign"
 
@@ -78,23 +88,23 @@ def test_nothing_is_overwritten_unless_told(store: redis.Redis, tmp_path: Path) 
 def test_what_has_expired_since_stays_away(store: redis.Redis, tmp_path: Path) -> None:
     store.set("poppo:temp:x", "v", px=300)
     store.set("poppo:issue:1", "{}")
-    write_backup(raw_client(), tmp_path / "b")
+    backup_keys(raw_client(), tmp_path / "b")
     for _ in range(500):
         if not store.exists("poppo:temp:x"):
             break
         store.execute_command("WAIT", "1", "20")  # twenty milliseconds of the server's own clock
     store.delete("poppo:issue:1")
-    report = restore_backup(raw_client(), tmp_path / "b")
+    report = restore_keys(raw_client(), tmp_path / "b")
     assert (report.restored, report.expired) == (1, 1)
 
 
 def test_the_lock_of_the_backup_is_not_in_it_and_is_let_go(store: redis.Redis, tmp_path: Path) -> None:
-    write_backup(raw_client(), tmp_path / "b", name="daily")
-    assert list(read_keys(tmp_path / "b")) == []
+    backup_keys(raw_client(), tmp_path / "b", name="daily")
+    assert keys_in(tmp_path / "b") == []
     assert store.dbsize() == 0
     store.set("poppo:lock:backup:daily", "another", ex=60)
     with pytest.raises(LockHeld):
-        write_backup(raw_client(), tmp_path / "c", name="daily")
+        backup_keys(raw_client(), tmp_path / "c", name="daily")
     assert os.listdir(tmp_path) == ["b"]
 
 
@@ -141,22 +151,83 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_damaged_file_changes_nothing(store: redis.Redis, tmp_path: Path, change: str) -> None:
-    fill(store)
+def test_a_damaged_file_of_an_earlier_version_changes_nothing(
+    store: redis.Redis, tmp_path: Path, change: str
+) -> None:
     path = tmp_path / "b"
-    write_backup(raw_client(), path)
+    shutil.copyfile(BEFORE, path)
     spoilt(path, change)
-    store.flushall()
     with pytest.raises(BadBackup) as caught:
-        restore_backup(raw_client(), path)
+        restore_keys(raw_client(), path)
     assert str(caught.value).endswith(".")
     assert store.dbsize() == 0
 
 
-def test_keys_of_others_are_never_written(store: redis.Redis, tmp_path: Path) -> None:
-    import base64
-    import hashlib
+def test_a_damaged_file_changes_nothing(store: redis.Redis, tmp_path: Path) -> None:
+    fill(store)
+    path = tmp_path / "b"
+    backup_keys(raw_client(), path)
+    whole = path.read_bytes()
+    store.flushall()
+    flipped = len(whole) // 2
+    for damaged in (
+        b"",
+        b"hello\n",
+        whole[:40],
+        whole[:-20],
+        whole[:flipped] + bytes([whole[flipped] ^ 1]) + whole[flipped + 1 :],
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(BadBackup) as caught:
+            restore_keys(raw_client(), path)
+        assert str(caught.value).endswith(".")
+        assert store.dbsize() == 0
 
+
+def test_a_file_of_an_earlier_version_comes_back(store: redis.Redis) -> None:
+    report = restore_keys(raw_client(), BEFORE)
+    assert (report.restored, report.expired, report.left_alone) == (5, 1, 0)
+    assert store.get("poppo:issue:1") == '{"title": "題"}'
+    assert store.smembers("poppo:issues:processing") == {"1", "2"}
+    assert store.get("poppo:config:claude:timeout") == "900"
+    assert store.ttl("poppo:temp:lasting") > 86400
+
+
+def test_a_file_of_an_earlier_version_is_replaced(store: redis.Redis, tmp_path: Path) -> None:
+    fill(store)
+    path = tmp_path / "b"
+    shutil.copyfile(BEFORE, path)
+    assert backup_keys(raw_client(), path) == 7
+    assert len(keys_in(path)) == 7
+
+
+def archive_of(path: Path, *lines: bytes) -> Path:
+    part = path.with_name("part")
+    part.write_bytes(b"".join(lines))
+    write_archive(path, Heading("2026-01-01"), {KEYS: part})
+    part.unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"text\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"keys":1,"sha256":""}\n',
+        b'{"key":"eA==","expires_at_ms":-1,"dump":"eA=="}\n',
+        b'{"key":"eA==","expires_at_ms":null,"dump":"no base64"}\n',
+    ],
+)
+def test_a_line_that_is_no_key_changes_nothing(store: redis.Redis, tmp_path: Path, line: bytes) -> None:
+    good = StoredKey(b"poppo:issue:1", b"", None).line()
+    with pytest.raises(BadBackup, match="damaged in line 2"):
+        restore_keys(raw_client(), archive_of(tmp_path / "b", good, line))
+    assert store.dbsize() == 0
+
+
+def test_keys_of_others_are_never_written(store: redis.Redis, tmp_path: Path) -> None:
     dump = base64.b64encode(b"x").decode()
     lines = [
         {"format": "broker-keys", "version": 1, "namespaces": ["poppo"], "made_at": "", "server": ""},
@@ -167,48 +238,54 @@ def test_keys_of_others_are_never_written(store: redis.Redis, tmp_path: Path) ->
     path = tmp_path / "b"
     path.write_bytes(body + json.dumps(last).encode() + b"\n")
     with pytest.raises(BadBackup, match="other:x, which is not a key of this installation"):
-        restore_backup(raw_client(), path, replace=True)
+        restore_keys(raw_client(), path, replace=True)
     assert store.dbsize() == 0
     path.write_bytes(path.read_bytes().replace(base64.b64encode(b"other:x"), base64.b64encode(b"poppo:x")))
     with pytest.raises(BadBackup, match="checksum"):
-        restore_backup(raw_client(), path, replace=True)
+        restore_keys(raw_client(), path, replace=True)
 
 
 def test_a_value_that_the_server_refuses_is_named(store: redis.Redis, tmp_path: Path) -> None:
-    from broker_project.ops.redis_console.backup_file import Heading, StoredKey, new_backup
-
-    with new_backup(tmp_path / "b") as writer:
-        writer.heading(Heading(["poppo"], "", ""))
-        writer.add(StoredKey(b"poppo:issue:1", b"nonsense", None))
+    path = archive_of(tmp_path / "b", StoredKey(b"poppo:issue:1", b"nonsense", None).line())
     with pytest.raises(BadBackup, match="poppo:issue:1 was refused by the server"):
-        restore_backup(raw_client(), tmp_path / "b")
+        restore_keys(raw_client(), path)
+
+
+def test_a_backup_of_everything_is_for_another_command(store: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    shutil.copyfile(BEFORE.with_name("everything.tgz"), path)
+    with pytest.raises(BadBackup, match=r"is a backup of everything, for .manage\.py restore"):
+        restore_keys(raw_client(), path)
+    with pytest.raises(BadBackup, match="not a backup; choose another name"):
+        backup_keys(raw_client(), path)
+    assert path.read_bytes() == BEFORE.with_name("everything.tgz").read_bytes()
 
 
 def test_files_that_are_no_backups_are_not_replaced(store: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "letter"
     path.write_text("dear reader")
     with pytest.raises(BadBackup, match="not a backup; choose another name"):
-        write_backup(raw_client(), path)
+        backup_keys(raw_client(), path)
     assert path.read_text() == "dear reader"
-    with pytest.raises(BadBackup, match="not a file"):
-        write_backup(raw_client(), tmp_path)
+    with pytest.raises(BadBackup, match="is a folder; name a file"):
+        backup_keys(raw_client(), tmp_path)
     with pytest.raises(BadBackup, match="cannot be written"):
-        write_backup(raw_client(), tmp_path / "none" / "b")
-    with pytest.raises(BadBackup, match="cannot be read"):
-        restore_backup(raw_client(), tmp_path / "none")
+        backup_keys(raw_client(), tmp_path / "none" / "b")
+    with pytest.raises(BadBackup, match="There is no file"):
+        restore_keys(raw_client(), tmp_path / "none")
 
 
 def test_a_backup_that_fails_leaves_the_earlier_one(store: redis.Redis, tmp_path: Path) -> None:
     fill(store)
     path = tmp_path / "b"
-    write_backup(raw_client(), path)
+    backup_keys(raw_client(), path)
     before = path.read_bytes()
 
     def fail(done: int, total: int) -> None:
         raise RuntimeError("pulled the plug")
 
     with pytest.raises(RuntimeError):
-        write_backup(raw_client(), path, progress=fail)
+        backup_keys(raw_client(), path, progress=fail)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["b"]
     assert not store.exists("poppo:lock:backup:manual")

@@ -30,7 +30,7 @@ from broker_project.lib.redis.key_config import sample_keys
 from broker_project.lib.redis.locks import held_lock, new_owner
 from broker_project.lib.redis.client import keyspace, redis_client
 from broker_project.ops.clock.pollers import run_poller
-from broker_project.ops.redis_console.backup import write_backup
+from broker_project.ops.backups.keys import backup_keys
 from broker_project.lib.redis.client import raw_client
 import pathlib, sys
 
@@ -55,7 +55,7 @@ for poller in ("issues", "zombies", "metrics", "cleanup"):
     print(poller, run_poller(poller).outcome, file=sys.stderr)
     names.append(poller)
 with held_lock(redis_client(), keyspace().key(k.LOCK_PROCESS, name="migration"), new_owner("m"), 30):
-    write_backup(raw_client(), pathlib.Path(sys.argv[1]))
+    backup_keys(raw_client(), pathlib.Path(sys.argv[1]))
     for spec, fields in sample_keys(keyspace()):
         key = keyspace().key(spec, **fields)
         assert key.startswith(sys.argv[2]), key

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis.locks import LockHeld
 from broker_project.lib.redis.startup import ensure_redis
-from broker_project.ops.backups.archive import BadArchive
+from broker_project.ops.backups.archive import BadBackup
 from broker_project.ops.backups.backup import make_backup
 
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             else:
                 with ensure_redis():
                     sizes = make_backup(options["file"])
-        except BadArchive as error:
+        except BadBackup as error:
             raise CommandError(str(error)) from None
         except LockHeld:
             raise CommandError("Another backup is being made.") from None

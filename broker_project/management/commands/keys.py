@@ -18,8 +18,8 @@ from broker_project.lib.redis.client import keyspace, raw_client
 from broker_project.lib.redis.keys import REGISTRY, Life
 from broker_project.lib.redis.locks import LockHeld
 from broker_project.lib.redis.startup import ensure_redis
-from broker_project.ops.redis_console.backup import restore_backup, write_backup
-from broker_project.ops.redis_console.backup_file import BadBackup
+from broker_project.ops.backups.archive import BadBackup
+from broker_project.ops.backups.keys import backup_keys, restore_keys
 from broker_project.ops.redis_console.check import CheckResult, check_keys
 from broker_project.ops.redis_console.cleanup import cleanup_keys
 from broker_project.ops.redis_console.scanning import (
@@ -143,12 +143,12 @@ class Command(BaseCommand):
     def run_backup(self, client: redis.Redis, options: dict[str, Any]) -> None:
         globs_for(options["pattern"])  # a bad pattern is refused before anything is locked or written
         with ProgressBar(self) as bar:
-            count = write_backup(client, options["file"], options["pattern"], progress=bar.show)
+            count = backup_keys(client, options["file"], options["pattern"], progress=bar.show)
         self.stdout.write(f"{count} keys written to {options['file']}.")
 
     def run_restore(self, client: redis.Redis, options: dict[str, Any]) -> None:
         with ProgressBar(self) as bar:
-            report = restore_backup(client, options["file"], replace=options["replace"], progress=bar.show)
+            report = restore_keys(client, options["file"], replace=options["replace"], progress=bar.show)
         self.stdout.write(
             f"{report.restored} keys restored, {report.expired} had expired, {report.left_alone} left alone."
         )

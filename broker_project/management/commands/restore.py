@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis.startup import ensure_redis
-from broker_project.ops.backups.archive import BadArchive
+from broker_project.ops.backups.archive import BadBackup
 from broker_project.ops.backups.restore import restore
 
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         try:
             with ensure_redis():
                 done = restore(options["file"], force=options["force"])
-        except BadArchive as error:
+        except BadBackup as error:
             raise CommandError(str(error)) from None
         except (db.Error, RedisError, OSError) as error:
             raise CommandError(f"The backup could not be restored: {redact(str(error), 300)}") from None

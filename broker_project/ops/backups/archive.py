@@ -1,4 +1,4 @@
-"""The archive: a compressed tar whose first member lists the others with their sizes and checksums.
+"""The container of every backup: a compressed tar whose first member lists the others with sizes and checksums.
 
 Nothing in it is trusted: names are of a short list, members are plain files, and all of them are read and checked
 before the caller sees any.
@@ -9,16 +9,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
-import secrets
+import shutil
 import tarfile
+import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from django.conf import settings
+
+from broker_project.lib.files import whole_file
 
 FORMAT = "broker-backup"
 VERSION = 1
@@ -28,20 +33,34 @@ PIECE_BYTES = 1024 * 1024
 DATABASE, SECRET_KEY, ADMIN_PASSWORD, KEYS, STORED = "database", "secret_key", "admin_password", "keys", "gcs"
 # No part of a name begins with a dot, so none leads upwards or hides.
 STORED_NAME = re.compile(rf"{STORED}(?:/[^/\\\x00-\x1f.][^/\\\x00-\x1f]{{0,254}})+")
+UNREADABLE = (tarfile.TarError, EOFError, zlib.error)
 
 
-class BadArchive(Exception):
-    """A file that is no backup, or a damaged one, or one that does not belong here. The text is a sentence."""
+class BadBackup(Exception):
+    """A file that is not a backup, or a damaged one, or one that does not belong here. The text is a sentence."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What a backup says about itself. ``key`` recognises the secret key and does not reveal it."""
+    """What a backup says about itself. ``key`` recognises the secret key and does not reveal it.
+
+    A backup of keys alone has no database; the other fields are empty then.
+    """
 
     made_at: str
-    database: str
-    migrations: list[str]
-    key: str
+    database: str = ""
+    migrations: tuple[str, ...] = ()
+    key: str = ""
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """Beside the data, so that there is room for a copy, and for our eyes only."""
+    folder = Path(tempfile.mkdtemp(prefix=".backup-", dir=settings.BROKER.var))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_name(name: str) -> bool:
@@ -49,30 +68,36 @@ def is_name(name: str) -> bool:
 
 
 def write_archive(path: Path, heading: Heading, files: Mapping[str, Path]) -> None:
-    """Readable by its owner alone. It has its name only when it is whole; an earlier one stays until then."""
-    check_place(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    """It has its name only when it is whole; an earlier one stays until then."""
     listed = {name: {"size": file.stat().st_size, "sha256": digest(file)} for name, file in files.items()}
     manifest = {"format": FORMAT, "version": VERSION, **asdict(heading), "files": listed}
     text = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with (
+            whole_file(path) as stream,
+            tarfile.open(fileobj=stream, mode="w:gz", compresslevel=6) as archive,
+        ):
+            add(archive, MANIFEST, io.BytesIO(text), len(text))
+            for name, file in files.items():
+                with file.open("rb") as content:
+                    add(archive, name, content, file.stat().st_size)
     except OSError as error:
-        raise BadArchive(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=6) as archive:
-                add(archive, MANIFEST, io.BytesIO(text), len(text))
-                for name, file in files.items():
-                    with file.open("rb") as content:
-                        add(archive, name, content, file.stat().st_size)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        raise BadArchive(f"{path} cannot be written: {error.strerror}.") from None
-    finally:
-        draft.unlink(missing_ok=True)
+        raise BadBackup(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def check_target(path: Path, *, with_database: bool) -> None:
+    """Only an earlier backup of the same kind, or nothing, may be replaced."""
+    if path.is_dir():
+        raise BadBackup(f"{path} is a folder; name a file.")
+    if path.exists() and not path.is_file():
+        raise BadBackup(f"{path} is not a file.")
+    if path.exists() and path.stat().st_size > 0:
+        try:
+            is_same_kind = bool(read_heading(path).database) == with_database
+        except BadBackup:
+            is_same_kind = False
+        if not is_same_kind:
+            raise BadBackup(f"{path} exists and is not a backup; choose another name.")
 
 
 def add(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
@@ -81,24 +106,13 @@ def add(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> N
     archive.addfile(member, content)
 
 
-def check_place(path: Path) -> None:
-    """Only an earlier backup, or nothing, may be replaced."""
-    if path.is_dir():
-        raise BadArchive(f"{path} is a folder; name a file.")
-    if path.exists() and path.stat().st_size > 0:
-        try:
-            read_heading(path)
-        except BadArchive:
-            raise BadArchive(f"{path} exists and is not a backup; choose another name.") from None
-
-
 def digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_heading(path: Path) -> Heading:
-    """Raises :class:`BadArchive` unless the file begins like one of ours, in a version that we know."""
+    """Raises :class:`BadBackup` unless the file begins like one of ours, in a version that we know."""
     with opened(path) as archive:
         return parse_manifest(path, archive)[0]
 
@@ -111,18 +125,16 @@ def unpack(path: Path, folder: Path) -> tuple[Heading, dict[str, Path]]:
         try:
             while (member := archive.next()) is not None:
                 if member.name not in listed or member.name in found:
-                    raise BadArchive(f"{path} holds {member.name[:200]!r}, which is not in its own list.")
+                    raise BadBackup(f"{path} holds {member.name[:200]!r}, which is not in its own list.")
                 found[member.name] = folder / f"member-{len(found)}"
                 copy_member(path, archive, member, listed[member.name], found[member.name])
             # To the very end: only there is the checksum over all of it, the list included.
             while archive.fileobj is not None and archive.fileobj.read(PIECE_BYTES):
                 pass
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             raise damaged(path, error) from None
     if lacking := sorted(listed.keys() - found.keys()):
-        raise BadArchive(f"{path} is cut off: {lacking[0]} is missing.")
-    if DATABASE not in found:
-        raise BadArchive(f"{path} holds no database.")
+        raise BadBackup(f"{path} is cut off: {lacking[0]} is missing.")
     return heading, found
 
 
@@ -131,64 +143,68 @@ def copy_member(
 ) -> None:
     source = archive.extractfile(member) if member.isreg() else None
     if source is None or member.size != listed["size"]:
-        raise BadArchive(f"{path}: {member.name} is not the file that its list describes.")
+        raise BadBackup(f"{path}: {member.name} is not the file that its list describes.")
     checksum = hashlib.sha256()
-    with source, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+    with source, whole_file(target) as stream:
         while piece := source.read(PIECE_BYTES):
             checksum.update(piece)
             stream.write(piece)
     if checksum.hexdigest() != listed["sha256"]:
-        raise BadArchive(f"{path} is damaged: the checksum of {member.name} does not fit.")
+        raise BadBackup(f"{path} is damaged: the checksum of {member.name} does not fit.")
 
 
 def opened(path: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(path, mode="r:gz")
     except FileNotFoundError:
-        raise BadArchive(f"There is no file {path}.") from None
-    except (tarfile.TarError, EOFError, zlib.error):
-        raise BadArchive(f"{path} is not a backup made by this program.") from None
-    except OSError as error:
-        if error.strerror:
-            raise BadArchive(f"{path} cannot be read: {error.strerror}.") from None
-        raise BadArchive(f"{path} is not a backup made by this program.") from None
+        raise BadBackup(f"There is no file {path}.") from None
+    except (*UNREADABLE, OSError) as error:
+        if reason := getattr(error, "strerror", None):
+            raise BadBackup(f"{path} cannot be read: {reason}.") from None
+        raise not_ours(path) from None
 
 
 def parse_manifest(path: Path, archive: tarfile.TarFile) -> tuple[Heading, dict[str, dict[str, Any]]]:
-    try:
-        member = archive.next()
-        if (
-            member is None
-            or member.name != MANIFEST
-            or not member.isreg()
-            or member.size > MAX_MANIFEST_BYTES
-        ):
-            raise BadArchive(f"{path} is not a backup made by this program.")
-        content = archive.extractfile(member)
-        document = json.loads(content.read()) if content is not None else None
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise damaged(path, error) from None
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BadArchive(f"{path} is not a backup made by this program.")
+    document = read_manifest(path, archive)
+    if document.get("format") != FORMAT:
+        raise not_ours(path)
     if document.get("version") != VERSION:
-        raise BadArchive(f"{path} has version {document.get('version')!r}; this program reads {VERSION}.")
+        raise BadBackup(f"{path} has version {document.get('version')!r}; this program reads {VERSION}.")
     try:
         heading = Heading(
             str(document["made_at"]),
             str(document["database"]),
-            [str(name) for name in document["migrations"]],
+            tuple(str(name) for name in document["migrations"]),
             str(document["key"]),
         )
         files = {str(name): dict(entry) for name, entry in document["files"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise BadArchive(f"{path} has an incomplete list of contents.") from None
+        raise BadBackup(f"{path} has an incomplete list of contents.") from None
     for name, entry in files.items():
         if not is_name(name) or not {"size", "sha256"} <= entry.keys():
-            raise BadArchive(f"{path} lists {name[:200]!r}, which no backup holds.")
+            raise BadBackup(f"{path} lists {name[:200]!r}, which no backup holds.")
     return heading, files
 
 
-def damaged(path: Path, error: Exception) -> BadArchive:
-    return BadArchive(f"{path} is damaged or cut off ({type(error).__name__}).")
+def read_manifest(path: Path, archive: tarfile.TarFile) -> dict[str, Any]:
+    try:
+        member = archive.next()
+        if member is None or member.name != MANIFEST or member.size > MAX_MANIFEST_BYTES:
+            raise not_ours(path)
+        content = archive.extractfile(member) if member.isreg() else None
+        document = json.loads(content.read()) if content is not None else None
+    except (*UNREADABLE, OSError) as error:
+        raise damaged(path, error) from None
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise not_ours(path)
+    return document
+
+
+def not_ours(path: Path) -> BadBackup:
+    return BadBackup(f"{path} is not a backup made by this program.")
+
+
+def damaged(path: Path, error: Exception) -> BadBackup:
+    return BadBackup(f"{path} is damaged or cut off ({type(error).__name__}).")

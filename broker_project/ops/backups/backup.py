@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import hmac
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
@@ -18,25 +15,24 @@ from django.utils import timezone
 
 from broker_project.lib.redis.client import raw_client
 from broker_project.ops.backups import archive as parts
-from broker_project.ops.backups.archive import BadArchive, Heading, write_archive
+from broker_project.ops.backups.archive import BadBackup, Heading, check_target, work_folder, write_archive
 from broker_project.ops.backups.databases import dump_database, is_empty
-from broker_project.ops.redis_console.backup import write_backup
-from broker_project.ops.redis_console.backup_file import BadBackup
+from broker_project.ops.backups.keys import write_keys
 
 KEPT_COMPONENTS = ("flags", "config", "stats")
 
 
 def make_backup(path: Path, *, with_redis: bool = True) -> dict[str, int]:
-    """Write the archive while everything runs; the size of each part. Raises :class:`BadArchive`."""
-    parts.check_place(path)
+    """Write the archive while everything runs; the size of each part. Raises :class:`BadBackup`."""
+    check_target(path, with_database=True)
     if is_empty():
-        raise BadArchive("DATABASE_URL: there are no tables in the database, so there is nothing to back up.")
+        raise BadBackup("DATABASE_URL: there are no tables in the database, so there is nothing to back up.")
     with work_folder() as folder:
         files = {parts.DATABASE: folder / "database"}
         dump_database(files[parts.DATABASE])
         if with_redis:
             files[parts.KEYS] = folder / "keys"
-            keep_keys(files[parts.KEYS])
+            write_keys(raw_client(), files[parts.KEYS], name="archive", components=KEPT_COMPONENTS)
         for name in (parts.SECRET_KEY, parts.ADMIN_PASSWORD):
             found = settings.BROKER.var / name
             # A key that the environment gives stays there; the file would be another, unused one.
@@ -49,7 +45,7 @@ def make_backup(path: Path, *, with_redis: bool = True) -> dict[str, int]:
 
 def heading() -> Heading:
     applied = MigrationRecorder(connection).applied_migrations()
-    names = sorted(f"{app}.{name}" for app, name in applied)
+    names = tuple(sorted(f"{app}.{name}" for app, name in applied))
     moment = timezone.now().isoformat(timespec="seconds")
     return Heading(moment, connection.vendor, names, key_mark(settings.SECRET_KEY))
 
@@ -57,13 +53,6 @@ def heading() -> Heading:
 def key_mark(key: str) -> str:
     """Recognises a key and tells nothing about it."""
     return hmac.digest(key.encode(), b"broker-backup", "sha256").hex()[:32]
-
-
-def keep_keys(path: Path) -> None:
-    try:
-        write_backup(raw_client(), path, name="archive", components=KEPT_COMPONENTS)
-    except BadBackup as error:
-        raise BadArchive(str(error)) from None
 
 
 def stored_files(folder: Path) -> dict[str, Path]:
@@ -75,13 +64,3 @@ def stored_files(folder: Path) -> dict[str, Path]:
         if path.is_file() and not path.is_symlink() and parts.is_name(name):
             found[name] = Path(shutil.copyfile(path, folder / f"stored-{number}"))
     return found
-
-
-@contextmanager
-def work_folder() -> Iterator[Path]:
-    """Beside the data, so that there is room for a copy, and for our eyes only."""
-    folder = Path(tempfile.mkdtemp(prefix=".backup-", dir=settings.BROKER.var))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -16,14 +16,14 @@ from django.db import connection, transaction
 from psycopg.conninfo import make_conninfo
 
 from broker_project.lib.redaction import redact
-from broker_project.ops.backups.archive import BadArchive
+from broker_project.ops.backups.archive import BadBackup
 
 GONE_LOOKS, GONE_SECONDS = 10, 0.3
 BUSY_SECONDS = 60.0
 
 
 def dump_database(target: Path) -> None:
-    """One consistent moment of the whole database. Raises :class:`BadArchive`."""
+    """One consistent moment of the whole database. Raises :class:`BadBackup`."""
     if connection.vendor == "sqlite":
         with closing(open_sqlite(database_path())) as source, closing(open_sqlite(target)) as copy:
             # In one go: a copy in pieces would begin anew whenever somebody writes.
@@ -50,7 +50,7 @@ def load_database(dump: Path) -> None:
             try:
                 source.backup(target)
             except sqlite3.Error as error:
-                raise BadArchive(f"The database could not be written: {error}.") from None
+                raise BadBackup(f"The database could not be written: {error}.") from None
         return
     # pg_restore brings a transaction of its own. Should it fail, the database is empty and the backup still there.
     drop_tables()
@@ -104,7 +104,7 @@ def open_sqlite(path: Path) -> sqlite3.Connection:
     try:
         return sqlite3.connect(path, timeout=BUSY_SECONDS)
     except sqlite3.Error as error:
-        raise BadArchive(f"{path} cannot be opened: {error}.") from None
+        raise BadBackup(f"{path} cannot be opened: {error}.") from None
 
 
 def check_sqlite(path: Path) -> None:
@@ -114,7 +114,7 @@ def check_sqlite(path: Path) -> None:
     except sqlite3.Error as error:
         verdict = str(error)
     if verdict != "ok":
-        raise BadArchive(f"The copy of the database is damaged: {verdict}.")
+        raise BadBackup(f"The copy of the database is damaged: {verdict}.")
 
 
 def table_names() -> list[str]:
@@ -133,7 +133,7 @@ def run_tool(name: str, *arguments: str, is_connected: bool = True) -> None:
     """PostgreSQL's own program. The password goes by the environment: a command line is public."""
     program = shutil.which(name)
     if program is None:
-        raise BadArchive(
+        raise BadBackup(
             f"{name} is not on PATH: install PostgreSQL's client programs of the server's version."
         )
     env = dict(os.environ)
@@ -145,4 +145,4 @@ def run_tool(name: str, *arguments: str, is_connected: bool = True) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise BadArchive(f"{name} failed: {redact(' '.join(lines), 500) or done.returncode}.")
+        raise BadBackup(f"{name} failed: {redact(' '.join(lines), 500) or done.returncode}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,10 @@ from django.db.migrations.loader import MigrationLoader
 from broker_project.lib.in_use import is_in_use
 from broker_project.lib.redis.client import raw_client
 from broker_project.ops.backups import archive as parts
-from broker_project.ops.backups.archive import BadArchive, Heading, read_heading, unpack
-from broker_project.ops.backups.backup import key_mark, work_folder
+from broker_project.ops.backups.archive import BadBackup, Heading, read_heading, unpack, work_folder
+from broker_project.ops.backups.backup import key_mark
 from broker_project.ops.backups.databases import check_dump, connections_of_others, is_empty, load_database
-from broker_project.ops.redis_console.backup import restore_backup
-from broker_project.ops.redis_console.backup_file import BadBackup
+from broker_project.ops.backups.keys import put_keys, read_keys
 from broker_project.ops.redis_console.scanning import Walk
 
 
@@ -32,25 +32,31 @@ class Restored:
 
 
 def restore(path: Path, *, force: bool = False) -> Restored:
-    """Put a backup in the place of what is here. Raises :class:`BadArchive`, and then nothing has changed,
+    """Put a backup in the place of what is here. Raises :class:`BadBackup`, and then nothing has changed,
     unless the database itself failed while it was written."""
     check_heading(path, read_heading(path), force)
     with work_folder() as folder:
         heading, files = unpack(path, folder)
         check_heading(path, heading, force)
+        if parts.DATABASE not in files:
+            raise BadBackup(f"{path} holds no database.")
         check_dump(files[parts.DATABASE])
+        if parts.KEYS in files:
+            deque(read_keys(files[parts.KEYS], path), maxlen=0)  # raises where it is damaged
         check_here(force)
         load_database(files[parts.DATABASE])
         stored = put_files(files, force)
-        keys = put_keys(files.get(parts.KEYS))
+        keys = replace_keys(files.get(parts.KEYS), path)
     executor = MigrationExecutor(connection)
     pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
     return Restored(heading, stored, keys, len(pending))
 
 
 def check_heading(path: Path, heading: Heading, force: bool) -> None:
+    if not heading.database:
+        raise BadBackup(f"{path} holds keys of Redis alone, for `manage.py keys restore`.")
     if heading.database != connection.vendor:
-        raise BadArchive(
+        raise BadBackup(
             f"DATABASE_URL: {path} is of a {heading.database} database, and this one is {connection.vendor}."
         )
     loader = MigrationLoader(None)
@@ -59,10 +65,10 @@ def check_heading(path: Path, heading: Heading, force: bool) -> None:
     ours = {app for app, _ in loader.disk_migrations}
     newer = [name for name in heading.migrations if name not in known and name.split(".")[0] in ours]
     if newer:
-        raise BadArchive(f"{path} was made by a newer version of Broker ({newer[0]}).")
+        raise BadBackup(f"{path} was made by a newer version of Broker ({newer[0]}).")
     is_given = settings.BROKER.secret_key_is_given
     if is_given and heading.key != key_mark(settings.SECRET_KEY) and not force:
-        raise BadArchive(
+        raise BadBackup(
             "DJANGO_SECRET_KEY is not the one of the backup: no agent's token and no log-in would be good any more. "
             "Set it to the same value, or add --force and make new tokens."
         )
@@ -70,17 +76,17 @@ def check_heading(path: Path, heading: Heading, force: bool) -> None:
 
 def check_here(force: bool) -> None:
     if is_in_use(settings.BROKER.var) or connections_of_others():
-        raise BadArchive(
+        raise BadBackup(
             "Broker is running, or somebody else uses its database: stop Broker first, all of its parts."
         )
     if not force and not is_empty():
-        raise BadArchive("DATABASE_URL: the database is not empty; --force replaces everything in it.")
+        raise BadBackup("DATABASE_URL: the database is not empty; --force replaces everything in it.")
     if (
         not force
         and (parts_here := settings.BROKER.var / parts.STORED).is_dir()
         and any(parts_here.iterdir())
     ):
-        raise BadArchive(f"{parts_here} is not empty; --force replaces everything in it.")
+        raise BadBackup(f"{parts_here} is not empty; --force replaces everything in it.")
 
 
 def put_files(files: dict[str, Path], force: bool) -> int:
@@ -100,14 +106,14 @@ def put_files(files: dict[str, Path], force: bool) -> int:
     return len(stored)
 
 
-def put_keys(path: Path | None) -> int:
+def replace_keys(part: Path | None, shown: Path) -> int:
     """What Redis remembers belongs to another past: it goes, and is rebuilt from the database and GitHub."""
     client = raw_client()
     for batch in Walk(client):
         client.unlink(*batch)
-    if path is None:
+    if part is None:
         return 0
     try:
-        return restore_backup(client, path).restored
+        return put_keys(client, part, shown).restored
     except BadBackup as error:
-        raise BadArchive(f"The keys of Redis were not restored: {error}") from None
+        raise BadBackup(f"The keys of Redis were not restored: {error}") from None

@@ -23,6 +23,15 @@ from broker_project.ops.clock.schedules import ENTRY_POINT
 log = get_logger(__name__)
 
 RUNNABLE = frozenset({ENTRY_POINT, CANARY, FIRST_ROUND})
+# The same under the names of earlier versions. What was queued then has nothing to run any more, and loses nothing:
+# work is in rows, and the schedules go on.
+RUNNABLE_BEFORE = frozenset(
+    {
+        "broker_project.pollers.run_scheduled",
+        "broker_project.cluster.run_canary",
+        "broker_project.cluster.run_in_turn",
+    }
+)
 # What a task of ours consists of. Options that name further functions (hook, chain) or run it elsewhere are none of it.
 FIELDS = frozenset(
     {"id", "name", "func", "args", "kwargs", "started", "save", "timeout", "ack_failure", "group", "cluster"}
@@ -60,6 +69,8 @@ def check_row(payload: str) -> None:
     if not isinstance(task, Mapping):
         raise Refused("it is no task")
     function = task.get("func")
+    if function in RUNNABLE_BEFORE:
+        raise Refused(f"an earlier version queued it ({function})")
     if function not in RUNNABLE:
         raise Refused(f"{str(function)[:200]} is not a function of the clock")
     if not isinstance(task.get("args"), tuple) or not isinstance(task.get("kwargs"), Mapping):

@@ -39,31 +39,25 @@ def recall_schedules(now: datetime) -> list[str]:
 
 def sync_schedules() -> list[str]:
     """One schedule a poller, changed only where the table changed: a restart does not postpone a run."""
-    now = timezone.now()
-    lines = []
-    for spec in poller_table().values():
-        wanted = {
-            "func": ENTRY_POINT,
-            "args": repr((spec.name,)),
-            # django-q2 counts intervals in minutes; a shorter or odd one is a cron line or the nearest minute.
+    now, table, lines = timezone.now(), poller_table(), []
+    for spec in table.values():
+        timing = {
+            # django-q2 counts intervals in minutes; a shorter or odd one is the nearest minute.
             "schedule_type": Schedule.CRON if spec.cron else Schedule.MINUTES,
             "minutes": None if spec.cron else max(1, round(spec.every_seconds / 60)),
             "cron": spec.cron or None,
-            "repeats": -1,
         }
-        schedule, created = Schedule.objects.get_or_create(
-            name=spec.name, defaults={**wanted, "next_run": next_run_at(spec, now)}
-        )
-        changed = [field for field, value in wanted.items() if getattr(schedule, field) != value]
+        wanted = {"func": ENTRY_POINT, "args": repr((spec.name,)), "repeats": -1, **timing}
+        first = {"next_run": next_run_at(spec, now)}
+        schedule, is_new = Schedule.objects.get_or_create(name=spec.name, defaults={**wanted, **first})
+        changed = {field for field, value in wanted.items() if getattr(schedule, field) != value}
         if changed:
-            Schedule.objects.update_or_create(
-                name=spec.name, defaults={**wanted, "next_run": next_run_at(spec, now)}
-            )
-        lines.append(
-            f"{spec.name}: {'made' if created else 'updated' if changed else 'unchanged'}, {spec.schedule}"
-        )
+            moved = first if changed & timing.keys() else {}
+            Schedule.objects.filter(name=spec.name).update(**wanted, **moved)
+        word = "made" if is_new else "updated" if changed else "unchanged"
+        lines.append(f"{spec.name}: {word}, {spec.schedule}")
     lines += [f"{name}: brought back" for name in recall_schedules(now)]
-    gone = Schedule.objects.filter(func=ENTRY_POINT).exclude(name__in=poller_table())
+    gone = Schedule.objects.filter(func=ENTRY_POINT).exclude(name__in=table)
     lines += [f"{name}: removed" for name in gone.values_list("name", flat=True)]
     gone.delete()
     return lines
