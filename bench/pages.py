@@ -130,11 +130,14 @@ def cost_of(client: Client, page: str, warm_samples: int, cold_samples: int) -> 
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
+    from broker_project.lib.kept import forget_all
+
     ask(client, page)  # compiles templates and fills the machine's own caches
     cold = []
     queries = 0
     for turn in range(cold_samples):
         cache.delete_pattern("*")  # type: ignore[attr-defined]
+        forget_all()
         if turn == 0:
             with CaptureQueriesContext(connection) as caught:
                 cold.append(ask(client, page))

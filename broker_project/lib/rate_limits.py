@@ -90,9 +90,8 @@ class AddressBook:
         self.trusted, self.exempt = trusted, exempt
         # The same few peers come thousands of times a second.
         self.find = lru_cache(KEPT_ADDRESSES)(self._find)
-        self.trusts = lru_cache(KEPT_ADDRESSES)(self._trusts)
 
-    def _trusts(self, peer: str) -> bool:
+    def trusts(self, peer: str) -> bool:
         """A Unix socket has no address; whoever may open it is on this machine."""
         found = parse_address(peer or "127.0.0.1")
         return found is not None and any(found in network for network in self.trusted)
@@ -101,7 +100,7 @@ class AddressBook:
         """``forwarded`` is ``X-Forwarded-For``: the nearest hop stands last. Ignored unless the peer is trusted."""
         hop = parse_address(peer or "127.0.0.1")
         was_forwarded = False
-        if forwarded and self._trusts(peer):
+        if forwarded and self.trusts(peer):
             for entry in reversed(forwarded.split(",")):
                 found = parse_address(entry.strip())
                 if found is None:

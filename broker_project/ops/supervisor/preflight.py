@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import secrets
 import socket
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 from django import db
@@ -26,10 +23,11 @@ from django_q.tasks import async_task
 
 from broker_project.lib.config.loader import Config
 from broker_project.lib.config.outside import Source
+from broker_project.lib.files import write_whole
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
-from broker_project.lib.redis.locks import LockHeld, held_lock, new_owner
+from broker_project.lib.redis.locks import LockHeld, awaited_lock, new_owner
 from broker_project.models import PollerRun
 from broker_project.ops.clock.cluster import FIRST_ROUND
 from broker_project.ops.supervisor.console import Console
@@ -91,18 +89,15 @@ def prepare_database(console: Console) -> None:
     if not pending_migrations():
         return
     console.say("preparing the database")
-    deadline = time.monotonic() + MIGRATION_WAIT_SECONDS
     key = keyspace().key(k.LOCK_PROCESS, name="migration")
-    while True:
-        try:
-            with held_lock(redis_client(), key, new_owner("migration"), MIGRATION_LOCK_SECONDS):
-                if pending_migrations():
-                    migrate()
-                return
-        except LockHeld:
-            if time.monotonic() > deadline:
-                raise CannotStart("another process has been migrating the database for too long.") from None
-            time.sleep(0.5)
+    try:
+        with awaited_lock(
+            redis_client(), key, new_owner("migration"), MIGRATION_LOCK_SECONDS, MIGRATION_WAIT_SECONDS
+        ):
+            if pending_migrations():
+                migrate()
+    except LockHeld:
+        raise CannotStart("another process has been migrating the database for too long.") from None
 
 
 def pending_migrations() -> list[str]:
@@ -184,19 +179,10 @@ def admin_log_in(var: Path) -> str:
             return "as you made it"
         password = secrets.token_urlsafe(12)
         # The file first: a password that nobody can look up would lock everybody out.
-        write_private(path, password)
+        write_whole(path, f"{password}\n")
         users.create_superuser(username=ADMIN_NAME, email="", password=password)
         return f"{ADMIN_NAME} / {password}   (kept in {path})"
     known = path.read_text().strip() if path.exists() else ""
     if known and user.check_password(known):
         return f"{ADMIN_NAME} / {known}   (kept in {path})"
     return f"{ADMIN_NAME}, with the password that you chose"
-
-
-def write_private(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with ExitStack() as undo:
-        undo.callback(draft.unlink, missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-            stream.write(text + "\n")
-        draft.replace(path)
