@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from broker_project.ops.clock.pollers import poller_table
-from tools.walks import DOCUMENT, as_list, documented_walks, files_in_order, quietest, step_of, with_walks
+from tools.walks import (
+    DOCUMENT,
+    as_list,
+    changes_of_file,
+    documented_walks,
+    files_in_order,
+    quietest,
+    step_of,
+    with_walks,
+)
 
 NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
 
@@ -11,7 +20,7 @@ NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
 def test_a_walk_has_each_file_once_in_the_order_of_first_entry() -> None:
     entered = [("a.py", "f"), ("b.py", "g"), ("a.py", "h"), ("c.py", "i"), ("d.py", "j")]
     assert files_in_order(entered) == [("a.py", "f"), ("b.py", "g"), ("c.py", "i"), ("d.py", "j")]
-    assert files_in_order(entered, last=("a.py", "h")) == [("a.py", "f"), ("b.py", "g")]
+    assert changes_of_file(entered) == 4
 
 
 def test_a_trace_that_a_timer_disturbed_is_not_used() -> None:

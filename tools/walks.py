@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
@@ -37,9 +38,8 @@ WOKEN = ("tasks/agents_api/waiters.py", "Waiters.wake_one")
 PLACE = re.compile(r"<!-- walk: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 CO_OPTIMIZED = 1  # set for functions, not for the bodies of modules and classes
 
-# A step is a file and the first function that is entered in it.
-Step = tuple[str, str]
-Walks = dict[str, list[Step]]
+Step = tuple[str, str]  # a file and a function that is entered in it
+Walks = dict[str, list[Step]]  # every entry, in order
 
 
 class Tracer:
@@ -83,14 +83,20 @@ def step_of(code: CodeType) -> Step | None:
     return None if "<" in name else (str(file), name)
 
 
-def files_in_order(entered: list[Step], last: Step | None = None) -> list[Step]:
-    """One step for each file, in the order of first entry. The walk ends when ``last`` is entered."""
+def files_in_order(entered: list[Step]) -> list[Step]:
+    """One step for each file, in the order of first entry."""
     found: dict[str, str] = {}
     for file, function in entered:
         found.setdefault(file, function)
-        if (file, function) == last:
-            break
     return list(found.items())
+
+
+def changes_of_file(entered: list[Step]) -> int:
+    return sum(one[0] != next_one[0] for one, next_one in pairwise(entered))
+
+
+def up_to(entered: list[Step], last: Step) -> list[Step]:
+    return entered[: entered.index(last) + 1]
 
 
 def quietest(traces: list[list[Step]]) -> list[Step]:
@@ -186,9 +192,9 @@ async def trace_agent_walks(tracer: Tracer) -> Walks:
                 await waiting
             webhooks.append(entered)
     return {
-        "request-task": files_in_order(quietest(tasks[WARM_UPS:])),
-        "heartbeat": files_in_order(quietest(heartbeats[WARM_UPS:])),
-        "webhook": files_in_order(quietest(webhooks[WARM_UPS:]), last=WOKEN),
+        "request-task": quietest(tasks[WARM_UPS:]),
+        "heartbeat": quietest(heartbeats[WARM_UPS:]),
+        "webhook": up_to(quietest(webhooks[WARM_UPS:]), WOKEN),
     }
 
 
@@ -203,7 +209,7 @@ def trace_poller(tracer: Tracer, *names: str) -> list[Step]:
     failed = PollerRun.objects.filter(name__in=names).exclude(outcome=PollerRun.Outcome.DONE)
     if errors := [f"{run.name}: {run.error}" for run in failed]:
         raise RuntimeError("; ".join(errors))
-    return files_in_order(entered)
+    return entered
 
 
 def trace_all() -> Walks:
@@ -236,6 +242,7 @@ def trace_all() -> Walks:
 
 def traced_walks() -> Walks:
     """Start what the traced process needs, and read what it found."""
+    from bench.processes import clean_environment
     from broker_project.lib.redis.embedded_server import EmbeddedRedis
     from sandbox.launcher import start_sandbox
 
@@ -249,22 +256,13 @@ def traced_walks() -> Walks:
         sandbox.control("POST", "github/repositories", {"repository": REPOSITORY})
         feed = sandbox.state("feed")
         sandbox.load("feed", {"items": feed["items"][:1]})
-        ours = ("BROKER_", "DJANGO_", "GITHUB_", "GEMINI_", "MASTODON_", "API_FOOTBALL_", "FEED_", "FIXTURE_")
-        stores = ("REDIS_URL", "DATABASE_URL", "GCS_BUCKET", "STORAGE_EMULATOR_HOST", "HOST", "PORT")
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(ours) and name not in stores
-        }
-        environment = {
-            **kept,
-            "BROKER_ENV_FILE": "",
-            "BROKER_VAR": var,
-            "REDIS_URL": redis.url,
-            "BROKER_SANDBOX_URL": sandbox.base_url,
-            "GITHUB_WEBHOOK_SECRET": WEBHOOK_SECRET,
-            "DJANGO_SETTINGS_MODULE": "broker_project.settings",
-        }
+        environment = clean_environment(
+            BROKER_VAR=var,
+            REDIS_URL=redis.url,
+            BROKER_SANDBOX_URL=sandbox.base_url,
+            GITHUB_WEBHOOK_SECRET=WEBHOOK_SECRET,
+            DJANGO_SETTINGS_MODULE="broker_project.settings",
+        )
         done = subprocess.run(
             [sys.executable, "-m", "tools.walks", "--trace"],
             cwd=ROOT,
@@ -279,8 +277,10 @@ def traced_walks() -> Walks:
     return {name: [(file, function) for file, function in steps] for name, steps in found.items()}
 
 
-def as_list(steps: list[Step]) -> str:
-    return "".join(f"{place}. `{file}` → `{name}`\n" for place, (file, name) in enumerate(steps, start=1))
+def as_list(entered: list[Step]) -> str:
+    """A line for each file, with the first function that is entered there."""
+    steps = enumerate(files_in_order(entered), start=1)
+    return "".join(f"{place}. `{file}` → `{name}`\n" for place, (file, name) in steps)
 
 
 def documented_walks(text: str) -> dict[str, str]:
@@ -307,8 +307,9 @@ def main() -> None:
         print(json.dumps(trace_all()))
         return
     walks = traced_walks()
-    for name, steps in walks.items():
-        print(f"{name}: {len(steps)} files\n{as_list(steps)}")
+    for name, entered in walks.items():
+        counts = f"{len(files_in_order(entered))} files, {len(set(entered))} functions"
+        print(f"{name}: {counts}, {changes_of_file(entered)} changes of file\n{as_list(entered)}")
     if given.write:
         DOCUMENT.write_text(with_walks(DOCUMENT.read_text(encoding="utf-8"), walks), encoding="utf-8")
 
