@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import socket
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,6 @@ import redis
 from bench.bare import Bare
 from bench.github import BASE, BODY
 from bench.serve import reply
-from tasks.github.connection import Direct
 
 THREADS = 16  # as the product has
 KEYS = 15
@@ -32,14 +33,15 @@ CREATE TABLE IF NOT EXISTS assignment (id INTEGER PRIMARY KEY, number INTEGER, s
 CREATE TABLE IF NOT EXISTS event (id INTEGER PRIMARY KEY, number INTEGER, what TEXT);
 """
 WRITE = "for i = 1, #ARGV, 2 do redis.call('SET', ARGV[i], ARGV[i + 1], 'EX', 600) end return 1"
-HEADERS = {"Authorization": "token of-no-worth", "User-Agent": "bench", "Accept": "application/json"}
+HEADERS = ["Authorization: token of-no-worth", "User-Agent: bench", "Accept: application/json"]
+LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 class BareAssignment(Bare):
     def __init__(self) -> None:
         super().__init__()
         github = urlsplit(os.environ["BENCH_GITHUB_URL"])
-        self.way = Direct(github.hostname or "", github.port, None)
+        self.github = (github.hostname or "", github.port or 80)
         self.redis: redis.Redis = redis.Redis.from_url(
             os.environ["BENCH_REDIS_URL"], decode_responses=True, max_connections=THREADS
         )
@@ -100,8 +102,22 @@ class BareAssignment(Bare):
         return answer.encode()
 
     def ask(self, verb: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        return json.loads(self.way.call(verb, path, HEADERS, data, 15.0).read())
+        """One request on this thread's own connection. Only for a server whose answers have a length."""
+        if not hasattr(self.own, "github"):
+            self.own.github = socket.create_connection(self.github, 15)
+        data = b"" if body is None else json.dumps(body).encode()
+        lines = [
+            f"{verb} {path} HTTP/1.1",
+            f"Host: {self.github[0]}",
+            f"Content-Length: {len(data)}",
+            *HEADERS,
+        ]
+        self.own.github.sendall("\r\n".join([*lines, "", ""]).encode() + data)
+        head, _, found = self.own.github.recv(65536).partition(b"\r\n\r\n")
+        length = int(LENGTH.search(head)[1])  # type: ignore[index]
+        while len(found) < length:
+            found += self.own.github.recv(65536)
+        return json.loads(found)
 
 
 application = BareAssignment()

@@ -163,19 +163,14 @@ class HotPath:
     async def try_once(self, request: TaskRequest) -> Answer | AgentGotOne | None:
         """Claim and act until there is an answer or nothing on offer."""
         repositories = await self.hub.repositories()
-        request.skips = 0
         for _ in range(MAX_SKIPS):
             arguments = request.claim_arguments(repositories, timezone.now())
-            found = await self.hub.scripts.call(CLAIM, arguments)
+            found = await self.hub.run_script(CLAIM, arguments)
             if found[0] == "none":
                 return None
             if found[0] == "maintenance":
                 return maintenance_answer(found[1])
-            if found[0] == "task":
-                order = request.order(found, repositories)
-                answer = request.answer(order, await self.hub.desk.assign(order))
-            else:
-                answer = await self.hub.in_thread(request.act, found, repositories)
+            answer = await self.hub.in_thread(request.act, found, repositories)
             if answer is not None:
                 return answer
         return None
@@ -212,7 +207,7 @@ class HotPath:
             keys, number, agent = known
             try:
                 arguments = heartbeat_arguments(keys, assignment_id, agent, number, progress, now)
-                state = await self.hub.scripts.call(HEARTBEAT, arguments)
+                state = await self.hub.run_script(HEARTBEAT, arguments)
             except RedisError as error:
                 log.warning("heartbeat without Redis", error=str(error))
                 state = ["unknown"]

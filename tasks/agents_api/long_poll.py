@@ -12,23 +12,23 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import lru_cache
+from hashlib import sha1
 from typing import Any, TypeVar
 
 import redis.asyncio
+from django.db import close_old_connections, connection
 from django.utils import timezone
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from broker_project.lib.config.dynamic import apply_debug_flag
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import async_redis_client, keyspace
 from broker_project.lib.redis.flags import parse_flag
-from broker_project.lib.redis.script_calls import ScriptCalls
 from tasks.agents_api.waiters import Waiter, Waiters, Woken
-from tasks.connections import with_connections
-from tasks.desk import Desk
 from tasks.models import Agent, Repository
 from tasks.offers.index import ANY_ROLE, BUCKET, LAST_BUCKET, keys_of
 from tasks.repositories import enabled_repositories, kept_repositories
@@ -51,9 +51,7 @@ class Hub:
         self.client: redis.asyncio.Redis = async_redis_client(
             max_connections=REDIS_CONNECTIONS, retry=Retry(NoBackoff(), 1)
         )
-        self.scripts = ScriptCalls(self.client)
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="broker-work")
-        self.desk = Desk(self.loop)
         self.waiters = Waiters()
         self.seen: dict[str, datetime] = {}
         self.is_closing = False
@@ -73,14 +71,23 @@ class Hub:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.desk.close()
         await self.in_thread(self.save_seen)
         await self.client.aclose()
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self.pool.shutdown)
+
+    async def run_script(self, script: str, arguments: Sequence[Any]) -> Any:
+        """``arguments``: number of keys, keys, the rest. One round trip, unless Redis does not know the script."""
+        try:
+            return await self.client.evalsha(script_sha(script), *arguments)
+        except NoScriptError:
+            return await self.client.eval(script, *arguments)
 
     async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Run what may block in the bounded pool. It runs to its end even if the request goes away."""
-        return await self.loop.run_in_executor(self.pool, with_connections, call, *arguments)
+        """Run what may block in the bounded pool.
+
+        It runs to its end even if the request goes away: a claim that nobody finished would keep its issue locked.
+        """
+        return await asyncio.shield(self.loop.run_in_executor(self.pool, with_connection, call, *arguments))
 
     async def in_one_thread(self, call: Callable[[], T]) -> T:
         """The same for what many ask for in the same moment: one thread does it, all get what comes of it.
@@ -191,6 +198,24 @@ class Hub:
         seen, self.seen = self.seen, {}
         if seen:
             Agent.objects.filter(name__in=list(seen)).update(last_seen_at=max(seen.values()))
+
+
+@lru_cache(maxsize=8)
+def script_sha(script: str) -> str:
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def with_connection(call: Callable[..., T], *arguments: Any) -> T:
+    """Call it in a thread of the pool. A broken connection is replaced, as Django does around a request."""
+    close_old_connections()
+    try:
+        return call(*arguments)
+    finally:
+        if connection.vendor == "sqlite":
+            # The pool's threads stay, and opening the file costs more than a query. After an error it is reopened.
+            # PostgreSQL's connections go back to their own pool.
+            connection.close_at = 0.0 if connection.errors_occurred else None
+        close_old_connections()
 
 
 def queue_look(pipe: Any, repository: Repository, roles: Sequence[str], now: datetime) -> None:

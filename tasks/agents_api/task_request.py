@@ -20,12 +20,12 @@ from broker_project.lib.config.outside import Source
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis.flags import parse_flag
-from tasks.agents_api.agent_cache import Caller
+from tasks.agents_api.agent_cache import Caller, directory
 from tasks.agents_api.schemas import RequestTask
 from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
 from tasks.offers.index import ClaimRequest, claim_arguments, rebuild_if_needed
-from tasks.services.assignment import AgentBusy, Assigned, Claim, Order, Outcome, assign_claim
+from tasks.services.assignment import AgentBusy, Assigned, Claim, assign_claim
 from tasks.services.leases import finish_previous
 
 log = get_logger(__name__)
@@ -56,7 +56,6 @@ class TaskRequest:
     caller: Caller
     body: RequestTask
     is_first_check: bool = True
-    skips: int = 0
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     tried: set[tuple[int, int]] = field(default_factory=set)
 
@@ -83,19 +82,33 @@ class TaskRequest:
         if kind == "finish":
             self.finish(repositories[int(found[1]) - 1], [int(number) for number in found[2:]], now)
             return None
-        order = self.order(found, repositories)
-        try:
-            return self.answer(order, assign_claim(order))
-        except OutsideError as error:
-            return self.answer(order, error)
+        return self.assign(self.claim(found, repositories))
 
-    def order(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Order:
-        """What a claim that found something asks for."""
+    def claim(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Claim:
+        """What Redis has claimed for this request."""
         self.is_first_check = False
         self.token = secrets.token_hex(8)
-        kind_of_task = TaskType(json.loads(found[3])["t"])
-        claim = Claim(repositories[int(found[1]) - 1], int(found[2]), kind_of_task)
-        return Order(claim, self.caller.name, self.roles, self.body.request_id)
+        repository, number, task_type = (
+            repositories[int(found[1]) - 1],
+            int(found[2]),
+            TaskType(json.loads(found[3])["t"]),
+        )
+        return Claim(repository, number, task_type, self.caller.name, self.roles, self.body.request_id)
+
+    def assign(self, claim: Claim) -> Answer | AgentGotOne | None:
+        """None: this issue was skipped, ask Redis again."""
+        try:
+            outcome = assign_claim(claim, directory.known(claim.agent_name))
+        except OutsideError as error:
+            log.warning("assignment undone", issue=claim.number, agent=claim.agent_name, error=str(error))
+            message = f"GitHub did not take the assignment: {error.message}"
+            return problem(502, "github_failed", message, int(error.retry_after_seconds or 30))
+        if isinstance(outcome, Assigned):
+            return Answer(200, outcome.answer)
+        if isinstance(outcome, AgentBusy):
+            return AgentGotOne()
+        log.info("candidate skipped", issue=claim.number, reason=str(outcome.reason))
+        return None
 
     def finish(self, repository: Repository, numbers: list[int], now: datetime) -> None:
         """End what this agent had. One failure does not stop the others."""
@@ -111,25 +124,6 @@ class TaskRequest:
         if not untried:
             # What is left could not be finished now; it does not keep the agent from new work.
             self.is_first_check = False
-
-    def answer(self, order: Order, outcome: Outcome | Exception) -> Answer | AgentGotOne | None:
-        """What the agent is told. None: ask Redis again. Raises what was no failure of GitHub's."""
-        issue = order.claim.number
-        if isinstance(outcome, OutsideError):
-            log.warning("assignment undone", issue=issue, agent=order.agent, error=str(outcome))
-            after = int(outcome.retry_after_seconds or 30)
-            return problem(
-                502, "github_failed", f"GitHub did not take the assignment: {outcome.message}", after
-            )
-        if isinstance(outcome, Exception):
-            raise outcome
-        if isinstance(outcome, Assigned):
-            return Answer(200, outcome.answer)
-        if isinstance(outcome, AgentBusy):
-            return AgentGotOne()
-        log.info("candidate skipped", issue=issue, reason=str(outcome.reason))
-        self.skips += 1
-        return None
 
     def replay(self) -> Answer | bool:
         """The answer this request id was given before; True: it is still being made; False: there is none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,6 @@ from broker_project.lib.errors import (
     Unreachable,
 )
 from broker_project.lib.redaction import redact
-from broker_project.lib.side_by_side import staying
 from broker_project.lib.transport import call_limit
 from tasks.github.answers import (
     SYSTEM,
@@ -51,9 +51,9 @@ from tasks.github.answers import (
     note_budget,
     parse_json,
 )
-from tasks.github.connection import use_shared_connections
+from tasks.github.session import use_limited_connections
 
-use_shared_connections()
+use_limited_connections()
 
 USER_AGENT = "broker"
 TIMEOUT_SECONDS = 15
@@ -295,7 +295,7 @@ class GitHubClient:
         if self._config.token:
             return self._config.token
         # One thread renews an expired installation token, the others wait for it.
-        with self._app_lock, staying():
+        with self._app_lock:
             try:
                 if self._app_auth is None:
                     self._app_auth = self._find_installation()
@@ -332,6 +332,10 @@ def as_outside_errors() -> Iterator[None]:
         raise TimedOut(SYSTEM, "no connection in time", may_have_happened=False) from None
     except urllib3.exceptions.TimeoutError:
         raise TimedOut(SYSTEM, "no answer in time") from None
+    except urllib3.exceptions.SSLError as error:
+        # A certificate is checked before anything is sent.
+        is_certificate = isinstance(error.args[0], ssl.SSLCertVerificationError)
+        raise Unreachable(SYSTEM, "no secure connection", may_have_happened=not is_certificate) from None
     except urllib3.exceptions.HTTPError:
         raise Unreachable(SYSTEM, "the connection broke off") from None
     except GithubException as error:

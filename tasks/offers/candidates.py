@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db.models import Q
 
-from broker_project.lib.quick_rows import fetch_rows
 from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch, ref_problem
 from tasks.lifecycle import (
     IN_PROGRESS,
@@ -87,7 +86,7 @@ def subjects_of(
     """
     if task_type is TaskType.FIX:
         return {subject.facts.number: subject for subject in subjects(repository, numbers)}
-    issues = fetch_rows(Issue, list(numbers), "number", repository_id=repository.pk, is_open=True)
+    issues = list(Issue.objects.filter(repository=repository, number__in=numbers, is_open=True))
     pulls = open_pulls(repository, wants_pulls(issues), ())
     edited = edited_issues(issues)
     by_issue = {number: pull for pull in pulls.values() for number in pull.closes}

@@ -19,7 +19,7 @@ from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, Tas
 from tasks.models import Agent, Assignment, Repository
 from tasks.offers.candidates import subjects
 from tasks.offers.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
-from tasks.services.assignment import AgentBusy, Assigned, Claim, Order, Skipped, assign_claim
+from tasks.services.assignment import AgentBusy, Assigned, Claim, Skipped, assign_claim
 
 log = get_logger(__name__)
 
@@ -59,9 +59,8 @@ def check_out(
     refuse_busy(agent)
     take_claim(repository, number, agent, now)
     try:
-        outcome = assign_claim(
-            Order(Claim(repository, number, offer.task_type), agent.name, tuple(agent.roles), request_id)
-        )
+        claim = Claim(repository, number, offer.task_type, agent.name, tuple(agent.roles), request_id)
+        outcome = assign_claim(claim, agent)
     except OutsideError as error:
         log.warning("checkout undone", issue=number, agent=agent.name, error=str(error))
         raise CheckoutRefused(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha1
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import redis
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.script_calls import name_of
 
 RUN = (Path(__file__).parent / "lua" / "batch.lua").read_text()
 
@@ -29,7 +29,7 @@ def batch_script(scripts: tuple[str, ...]) -> tuple[str, str]:
     """The whole text with these scripts in it, and its name in Redis."""
     functions = "".join(f"function(KEYS, ARGV)\n{text}\nend,\n" for text in scripts)
     whole = f"local scripts = {{\n{functions}}}\n{RUN}"
-    return whole, name_of(whole)
+    return whole, sha1(whole.encode(), usedforsecurity=False).hexdigest()
 
 
 class Batch:
