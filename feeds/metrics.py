@@ -27,7 +27,7 @@ def metric_families() -> Iterable[Metric]:
         value=selectors.failing_feeds().count(),
     )
     yield GaugeMetricFamily(
-        "broker_feed_leases", "Items being worked on.", value=len(selectors.live_leases(timezone.now()))
+        "broker_feed_leases", "Items being worked on.", value=selectors.live_leases(timezone.now()).count()
     )
     oldest = selectors.oldest_pending()
     age = (timezone.now() - oldest.last_checked_at).total_seconds() if oldest else 0.0

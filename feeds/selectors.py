@@ -1,4 +1,4 @@
-"""Every query of the pollers' choice, the dashboards, the status page and the metrics. No writes."""
+"""Every query of runs, pages and metrics about items and feeds. No writes."""
 
 from __future__ import annotations
 
@@ -57,15 +57,13 @@ def counts_by_status() -> dict[str, int]:
     return {status.name.lower(): found.get(status.value, 0) for status in Status}
 
 
-def counts_by_reason() -> dict[str, int]:
-    """Deferred and given-up items by reason."""
-    found = dict(
-        Item.objects.filter(status__in=[Status.DEFERRED, Status.PROCESSED])
-        .values_list("reason")
-        .annotate(Count("pk"))
-        .order_by()
-    )
-    return {reason.name.lower(): found.get(reason.value, 0) for reason in Reason}
+def given_up_count() -> int:
+    rows = Item.objects.filter(status=Status.PROCESSED, reason=Reason.RETRY_LIMIT_EXCEEDED)
+    return remembered("items:exhausted", rows.count)
+
+
+def unclear_post_count() -> int:
+    return Post.objects.filter(state=Post.State.UNCLEAR).count()
 
 
 def counts_by_post_state() -> dict[str, int]:
@@ -109,10 +107,8 @@ def oldest_pending() -> Item | None:
     return Item.objects.filter(status=Status.PENDING).order_by("published_at").first()
 
 
-def live_leases(now: datetime) -> list[ItemLease]:
-    return list(
-        ItemLease.objects.filter(expires_at__gt=now).select_related("item").order_by("claimed_at")[:50]
-    )
+def live_leases(now: datetime) -> QuerySet[ItemLease]:
+    return ItemLease.objects.filter(expires_at__gt=now).select_related("item").order_by("claimed_at")
 
 
 def usage_since(now: datetime, days: int = 30) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from django.core.cache import caches
 from bench.json_lines import Command
 from broker_project.ops.clock.pollers import PollOptions
 from fixtures.models import FixtureSettings, Report
-from fixtures.services.actions import run_fixtures
 from fixtures.services.reporting import Outside
+from fixtures.services.runs import run_fixtures
 
 
 def run_matches(count: int) -> dict[str, Any]:

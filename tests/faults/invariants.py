@@ -23,7 +23,7 @@ import redis
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames
-from fixtures.csv.table import parse_table
+from fixtures.csv.parsing import parse_table
 from sandbox.launcher import SandboxHandle
 from tests.faults.records import Records, moment
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
@@ -20,7 +22,7 @@ def test_counts_name_every_status(make_item: MakeItem) -> None:
     make_item(status=Status.DEFERRED, reason=3)
     make_item(status=Status.PROCESSED, reason=0)
     assert selectors.counts_by_status() == {"unprocessed": 1, "deferred": 1, "pending": 0, "processed": 1}
-    reasons = selectors.counts_by_reason()
+    reasons = selectors.reasons_since(timezone.now() - timedelta(days=1))
     assert (reasons["none"], reasons["download_failed"], reasons["api_failed"]) == (1, 1, 0)
 
 

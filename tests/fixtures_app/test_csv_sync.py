@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 import pytest
 
 from fixtures.clients.storage import BucketStorage, FolderStorage, Storage, StoredObject
-from fixtures.csv.sync import StatusTable, TableUnreadable, csv_needs_sync
-from fixtures.csv.table import HEADER, parse_table
+from fixtures.csv.parsing import parse_table
+from fixtures.csv.table import HEADER
+from fixtures.fixture_status_manager import FixtureStatusManager
 from fixtures.lifecycle import JST, Rules, jst_text
 from fixtures.models import CsvState, Event, FixtureStatus, Match
 from fixtures.services.actions import reset_attempts, retry_match
+from fixtures.services.csv_sync import StatusTable, TableUnreadable, csv_needs_sync
 from fixtures.services.transitions import detect_match
-from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 
 pytestmark = pytest.mark.django_db

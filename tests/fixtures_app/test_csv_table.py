@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.csv.table import (
-    HEADER,
-    TableRefused,
-    TableRow,
-    defuse,
-    format_table,
-    merge_row,
-    parse_table,
-    restore,
-)
+from fixtures.csv.parsing import TableRefused, parse_table
+from fixtures.csv.table import HEADER, TableRow, defuse, format_table, merge_row, restore
 from fixtures.lifecycle import Status
 
 HEAD = ",".join(HEADER)

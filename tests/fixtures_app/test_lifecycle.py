@@ -6,10 +6,10 @@ import pytest
 
 from fixtures.lifecycle import (
     JST,
+    MatchState,
     Reason,
     Rules,
     Schedule,
-    Standing,
     Status,
     Step,
     as_jst,
@@ -24,11 +24,11 @@ RULES = Rules()
 MINUTE = dt.timedelta(minutes=1)
 
 
-def standing(status: str | None, attempts: int = 0, minutes_ago: float | None = 5) -> Standing | None:
+def state(status: str | None, attempts: int = 0, minutes_ago: float | None = 5) -> MatchState | None:
     if status is None:
         return None
     last = None if minutes_ago is None else NOW - minutes_ago * MINUTE
-    return Standing(Status(status), attempts, last)
+    return MatchState(Status(status), attempts, last)
 
 
 WINDOW = [  # minutes from now to kickoff, step, reason
@@ -45,7 +45,7 @@ WINDOW = [  # minutes from now to kickoff, step, reason
 @pytest.mark.parametrize(("minutes", "step", "reason"), WINDOW)
 @pytest.mark.parametrize("status", [None, "pending"])
 def test_the_window(minutes: float, step: str, reason: str, status: str | None) -> None:
-    decision = decide_step(standing(status), NOW + minutes * MINUTE, Schedule.PLANNED, NOW, RULES)
+    decision = decide_step(state(status), NOW + minutes * MINUTE, Schedule.PLANNED, NOW, RULES)
     assert (decision.step, decision.reason) == (Step(step), Reason(reason))
 
 
@@ -57,12 +57,12 @@ STATUSES = [  # status, attempts, minutes since the last attempt, minutes to kic
     ("failed", 3, 5, 0, "leave", "attempts_used_up"),
     ("failed", 9, 5, 0, "leave", "attempts_used_up"),
     ("processing", 0, 29.9, 0, "leave", "being_processed"),
-    ("processing", 0, 30, 0, "retake", "in_window"),
-    ("processing", 0, None, 0, "retake", "in_window"),
-    ("processing", 1, 31, -300, "retake", "catch_up"),
-    ("processing", 2, 31, 0, "retire", "attempts_used_up"),
-    ("processing", 0, 31, -2000, "retire", "too_late"),
-    ("processing", 0, 31, 300, "retire", "too_early"),
+    ("processing", 0, 30, 0, "take", "in_window"),
+    ("processing", 0, None, 0, "take", "in_window"),
+    ("processing", 1, 31, -300, "take", "catch_up"),
+    ("processing", 2, 31, 0, "fail", "attempts_used_up"),
+    ("processing", 0, 31, -2000, "fail", "too_late"),
+    ("processing", 0, 31, 300, "fail", "too_early"),
 ]
 
 
@@ -70,9 +70,7 @@ STATUSES = [  # status, attempts, minutes since the last attempt, minutes to kic
 def test_the_status(
     status: str, attempts: int, ago: float | None, minutes: float, step: str, reason: str
 ) -> None:
-    decision = decide_step(
-        standing(status, attempts, ago), NOW + minutes * MINUTE, Schedule.PLANNED, NOW, RULES
-    )
+    decision = decide_step(state(status, attempts, ago), NOW + minutes * MINUTE, Schedule.PLANNED, NOW, RULES)
     assert (decision.step, decision.reason) == (Step(step), Reason(reason))
 
 
@@ -85,10 +83,10 @@ def test_what_is_not_on_is_never_taken(schedule: Schedule) -> None:
 
 def test_an_operator_who_names_a_day_is_bound_by_the_status_but_not_the_window() -> None:
     long_ago = NOW - dt.timedelta(days=90)
-    asked = decide_step(standing("pending"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True)
-    done = decide_step(standing("complete"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True)
+    asked = decide_step(state("pending"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True)
+    done = decide_step(state("complete"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True)
     debug = decide_step(
-        standing("complete"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True, ignore_status=True
+        state("complete"), long_ago, Schedule.PLANNED, NOW, RULES, ignore_window=True, ignore_status=True
     )
     assert [asked.step, done.step, debug.step] == [Step.TAKE, Step.LEAVE, Step.TAKE]
 
@@ -107,7 +105,7 @@ def test_an_operator_who_names_a_day_is_bound_by_the_status_but_not_the_window()
     ],
 )
 def test_processable(status: str | None, attempts: int, ago: float | None, expected: bool) -> None:
-    assert is_processable(standing(status, attempts, ago), NOW, RULES) is expected
+    assert is_processable(state(status, attempts, ago), NOW, RULES) is expected
 
 
 def test_every_kickoff_meets_a_dispatcher_and_the_three_hour_tick_alone_would_not() -> None:

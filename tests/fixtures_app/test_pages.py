@@ -12,7 +12,8 @@ from django.test import Client
 
 from fixtures import selectors
 from fixtures.clients.football_answers import Lineup, MatchFacts, PastMatch, Player
-from fixtures.guide.page import GuideFacts, are_alike, render_guide
+from fixtures.guide.facts import GuideFacts
+from fixtures.guide.page import are_alike, render_guide
 from fixtures.lifecycle import JST, Schedule
 from fixtures.metrics import metric_families
 from fixtures.models import CsvState, FixtureStatus, Match, Report

@@ -16,7 +16,7 @@ import pytest
 import redis
 from django.conf import settings
 
-from fixtures.csv.table import parse_table
+from fixtures.csv.parsing import parse_table
 from sandbox.launcher import SandboxHandle
 from tests.support.databases import database_url, make_database, rows
 

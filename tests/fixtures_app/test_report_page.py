@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from fixtures.clients.football_answers import read_lineups, read_match
-from fixtures.guide.page import GuideFacts, render_guide
+from fixtures.guide.facts import GuideFacts
+from fixtures.guide.page import render_guide
 
 DATA = Path(__file__).parent.parent / "data" / "football" / "finished_match.json"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -17,13 +17,13 @@ from broker_project.lib.config.outside import FootballConfig, Source
 from broker_project.lib.errors import OutsideError, RateLimited, Unauthorised
 from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
-from fixtures.csv.sync import TableUnreadable, csv_needs_sync
-from fixtures.csv.table import parse_table
+from fixtures.csv.parsing import parse_table
+from fixtures.fixture_status_manager import FixtureStatusManager
 from fixtures.lifecycle import JST
 from fixtures.models import CsvState, Event, FixtureSettings, FixtureStatus, Match, MatchLease, Report
+from fixtures.services.csv_sync import TableUnreadable, csv_needs_sync
 from fixtures.services.reporting import Outside
 from fixtures.services.runs import run_fixtures
-from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import QUICK, START, SharedClock, football_config
 

@@ -16,13 +16,13 @@ from broker_project.lib.retry import RetryPolicy
 from broker_project.ops.clock.pollers import PollOptions
 from fixtures.clients.football import FootballClient
 from fixtures.clients.storage import BucketStorage
-from fixtures.csv.sync import TableUnreadable
-from fixtures.csv.table import parse_table
+from fixtures.csv.parsing import parse_table
+from fixtures.fixture_status_manager import FixtureStatusManager
 from fixtures.lifecycle import JST
 from fixtures.models import Event, FixtureStatus, Match
+from fixtures.services.csv_sync import TableUnreadable
 from fixtures.services.reporting import Outside
 from fixtures.services.runs import run_fixtures
-from fixtures.status_manager import FixtureStatusManager
 from sandbox.launcher import SandboxHandle
 from tests.fixtures_app.conftest import NO_GEMINI, QUICK, SharedClock, football_config
 from tests.fixtures_app.flaky import FlakyProxy, flaky_proxy

@@ -1,24 +1,26 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 
 import pytest
 
-from fixtures.selection import Candidate, Rank, Ranking, in_order, player_key, rank_match, team_key
+from fixtures.selection import Rank, Ranking, player_key, rank_match, sort_key, team_key
 
 KICKOFF = dt.datetime(2026, 1, 4, 12, 0, tzinfo=dt.UTC)
 
 
-def candidate(
-    home: str = "Burnley",
-    away: str = "Fulham",
-    league: int = 39,
-    players: tuple[str, ...] = (),
-    fixture_id: str = "1",
-    minutes: int = 0,
-) -> Candidate:
-    kickoff_at = KICKOFF + dt.timedelta(minutes=minutes)
-    return Candidate(fixture_id, league, home, away, kickoff_at, players)
+@dataclass(frozen=True)
+class Candidate:
+    home_name: str = "Burnley"
+    away_name: str = "Fulham"
+    fixture_id: str = "1"
+    league_id: int = 39
+    minutes: int = 0
+
+    @property
+    def kickoff_at(self) -> dt.datetime:
+        return KICKOFF + dt.timedelta(minutes=self.minutes)
 
 
 @pytest.mark.parametrize(
@@ -42,29 +44,29 @@ def candidate(
     ],
 )
 def test_rank(home: str, away: str, players: tuple[str, ...], rank: str, because: str) -> None:
-    ranked = rank_match(candidate(home, away, players=players), Ranking())
+    ranked = rank_match(Candidate(home, away), Ranking(), players)
     assert (ranked.rank, ranked.because) == (Rank(rank), because)
 
 
 def test_the_lists_are_the_operators() -> None:
     ranking = Ranking(rank_s=("Fulham",), rank_a=(), players=())
-    assert rank_match(candidate(), ranking).rank is Rank.S
-    assert rank_match(candidate("Manchester City", "Elche"), ranking).rank is Rank.NONE
+    assert rank_match(Candidate(), ranking).rank is Rank.S
+    assert rank_match(Candidate("Manchester City", "Elche"), ranking).rank is Rank.NONE
 
 
 def test_order_is_rank_then_competition_then_kickoff() -> None:
     ranking = Ranking()
     given = [
-        candidate(fixture_id="late", minutes=30),
-        candidate(fixture_id="early"),
-        candidate(fixture_id="unlisted", league=999),
-        candidate("Arsenal", fixture_id="A in the EFL", league=48),
-        candidate("Arsenal", fixture_id="A in the CL", league=2),
-        candidate("Manchester City", fixture_id="S in the EFL", league=48),
-        *(candidate(fixture_id=f"league {league}", league=league) for league in (48, 45, 143, 140, 32, 2)),
+        Candidate(fixture_id="late", minutes=30),
+        Candidate(fixture_id="early"),
+        Candidate(fixture_id="unlisted", league_id=999),
+        Candidate("Arsenal", fixture_id="A in the EFL", league_id=48),
+        Candidate("Arsenal", fixture_id="A in the CL", league_id=2),
+        Candidate("Manchester City", fixture_id="S in the EFL", league_id=48),
+        *(Candidate(fixture_id=f"league {league}", league_id=league) for league in (48, 45, 143, 140, 32, 2)),
     ]
-    ordered = in_order([rank_match(entry, ranking) for entry in given], ranking)
-    assert [entry.candidate.fixture_id for entry in ordered] == [
+    given.sort(key=lambda match: sort_key(match, rank_match(match, ranking).rank, ranking))
+    assert [match.fixture_id for match in given] == [
         "S in the EFL",
         "A in the CL",
         "A in the EFL",
@@ -83,4 +85,4 @@ def test_order_is_rank_then_competition_then_kickoff() -> None:
 def test_names_without_letters_match_nothing() -> None:
     assert team_key("三笘") == ""
     assert player_key("") == ""
-    assert rank_match(candidate(players=("三笘薫",)), Ranking(players=("K. Mitoma",))).rank is Rank.NONE
+    assert rank_match(Candidate(), Ranking(players=("K. Mitoma",)), ["三笘薫"]).rank is Rank.NONE

@@ -10,15 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_project.console.export import cell
-from fixtures.csv.table import (
-    TableRefused,
-    TableRow,
-    defuse,
-    format_table,
-    merge_row,
-    parse_table,
-    restore,
-)
+from fixtures.csv.parsing import TableRefused, parse_table
+from fixtures.csv.table import TableRow, defuse, format_table, merge_row, restore
 from fixtures.lifecycle import Status
 
 MOMENTS = st.datetimes(min_value=dt.datetime(2000, 1, 1), max_value=dt.datetime(2099, 1, 1)).map(

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from fixtures.csv.table import parse_table
+from fixtures.csv.parsing import parse_table
 from tests.faults.world import LEAGUE
 from tests.soak.ledger import Ledger
 from tests.soak.site import REPOSITORY, Site

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from feeds.models import Feed, Item, ItemDetail, Post
 from fixtures.clients.football_answers import Absence, Lineup, Player
-from fixtures.guide.page import GuideFacts, facts_of, render_guide
+from fixtures.guide.facts import GuideFacts, facts_of
+from fixtures.guide.page import render_guide
 from fixtures.models import FixtureStatus, Match, Report
 from tasks.models import Assignment, Event, FixTask, PullRequest
 from tests.tasks.world import BODY, World

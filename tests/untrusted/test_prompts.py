@@ -16,7 +16,7 @@ from feeds.reading.documents import Material, ReadDocument
 from feeds.reading.pages import DocumentLink, Page
 from feeds.writing.summaries import GeminiSummariser
 from fixtures.clients.football_answers import MatchFacts
-from fixtures.guide.page import GuideFacts
+from fixtures.guide.facts import GuideFacts
 from fixtures.guide.preview import check_preview, write_preview
 from fixtures.lifecycle import Schedule
 from fixtures.models import Report

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
 from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
 from broker_project.lib.config.dynamic import RateLimit, read_rate_limit
-from broker_project.lib.short_cache import remembered
 from broker_project.ops.clock.poller_states import PollerState
 from feeds import selectors as feed_selectors
-from feeds.lifecycle import Reason, Status
-from feeds.models import Item, Post
+from feeds.lifecycle import Status
 from fixtures import selectors as match_selectors
 from fixtures.clients.football import Quota, known_quota
-from fixtures.models import StatusChoice
+from fixtures.lifecycle import Status as MatchStatus
 from tasks import selectors as task_selectors
 from tasks.lifecycle import AssignmentState
 from tasks.models import Assignment, Repository
@@ -81,17 +78,8 @@ def tasks_pipeline() -> Pipeline:
     )
 
 
-def item_counts() -> dict[str, int]:
-    return feed_selectors.counts_by_status()
-
-
-def exhausted_items() -> int:
-    rows = Item.objects.filter(status=Status.PROCESSED, reason=Reason.RETRY_LIMIT_EXCEEDED)
-    return remembered("items:exhausted", rows.count)
-
-
 def feeds_pipeline() -> Pipeline:
-    counts = item_counts()
+    counts = feed_selectors.counts_by_status()
     url = "/admin/feeds/item/?status__exact="
     labels = {status.name.lower(): status.label for status in Status}
     return Pipeline(
@@ -104,14 +92,14 @@ def feeds_pipeline() -> Pipeline:
             Stage(labels["pending"], counts["pending"], f"{url}2", "busy"),
             Stage(labels["processed"], counts["processed"], f"{url}3", "good"),
         ],
-        [Stage(_("given up"), exhausted_items(), f"{url}3&reason__exact=6", "warn")],
+        [Stage(_("given up"), feed_selectors.given_up_count(), f"{url}3&reason__exact=6", "warn")],
     )
 
 
 def fixtures_pipeline() -> Pipeline:
-    counts = remembered("matches", match_selectors.counts_by_status)
+    counts = match_selectors.counts_by_status()
     url = "/admin/fixtures/fixturestatus/?status__exact="
-    labels = {choice.value: choice.label for choice in StatusChoice}
+    labels = {choice.value: choice.label for choice in MatchStatus}
     tones = {"processing": "busy", "complete": "good"}
     flow = [
         Stage(labels[word], counts[word], f"{url}{word}", tones.get(word, ""))
@@ -139,7 +127,6 @@ def needs(
         pipeline.name: pipeline.asides[0].count for pipeline in pipelines
     }  # the first of each is the worst
     silent = Assignment.objects.filter(state=AssignmentState.LIVE, last_heartbeat_at__lt=lost_before(now))
-    by_state = dict(Post.objects.filter(state=Post.State.UNCLEAR).values_list("state").annotate(Count("pk")))
     feeds = feed_selectors.failing_feeds().count()
     repositories = Repository.objects.filter(is_enabled=True).exclude(last_error="").count()
     late = [state for state in pollers if state.needs_a_person]
@@ -173,7 +160,7 @@ def needs(
         ),
         (
             _("posts with an unclear answer"),
-            sum(by_state.values()),
+            feed_selectors.unclear_post_count(),
             "/admin/feeds/item/?status__exact=2",
             "warn",
         ),

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils.timezone import now
 
+from fixtures.fixture_status_manager import FixtureStatusManager
 from fixtures.lifecycle import JST, Rules
+from fixtures.match_scheduler import MatchScheduler, kickoff_of
 from fixtures.models import Event, FixtureStatus
-from fixtures.scheduler import MatchScheduler, kickoff_of
-from fixtures.services.actions import FixtureStatusManager as FromServices
 from fixtures.services.transitions import detect_match
-from fixtures.status_manager import FixtureStatusManager
 
 pytestmark = pytest.mark.django_db
 KICKOFF = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)
@@ -40,7 +40,6 @@ def test_status_lifecycle() -> None:
 
 
 def test_names_that_the_seed_fixes() -> None:
-    assert FromServices is FixtureStatusManager
     assert FixtureStatusManager.CSV_PATH == "schedule/fixture_status.csv"
     assert FixtureStatusManager.MAX_RETRY_ATTEMPTS == 3
     assert (MatchScheduler.BEFORE_KICKOFF_MINUTES, MatchScheduler.AFTER_KICKOFF_MINUTES) == (60, 60)
@@ -178,6 +177,44 @@ def test_two_stage_filter_at_nine_in_the_evening() -> None:
     manager.mark_complete("21")
     found = scheduler.filter_processable_matches(list(hours.values()), manager)
     assert [match.id for match in found] == ["20", "22"]
+
+
+def run_workflow(
+    all_matches: list[SomeMatch], clock: Ticking, generate: Callable[[list[SomeMatch]], None]
+) -> list[SomeMatch]:
+    """The workflow as seed 003 writes it."""
+    status_manager = FixtureStatusManager(clock=clock)
+    scheduler = MatchScheduler(clock=clock)
+    matches = scheduler.filter_processable_matches(all_matches, status_manager)
+    for match in matches:
+        status_manager.mark_processing(match.id, match.kickoff_at_utc)
+    try:
+        generate(matches)
+        for match in matches:
+            status_manager.mark_complete(match.id)
+    except Exception as e:
+        for match in matches:
+            status_manager.mark_failed(match.id, str(e))
+        raise
+    return matches
+
+
+def test_the_seeds_workflow_retries_what_failed_and_skips_what_is_complete() -> None:
+    clock = Ticking(KICKOFF)
+    matches = [SomeMatch("1", KICKOFF), SomeMatch("2", KICKOFF + dt.timedelta(hours=5))]
+
+    def fail(matches: list[SomeMatch]) -> None:
+        raise TimeoutError("API timeout")
+
+    with pytest.raises(TimeoutError):
+        run_workflow(matches, clock, fail)
+    row = FixtureStatus.objects.get()
+    assert (row.fixture_id, row.status, row.attempts, row.error_message) == ("1", "failed", 1, "API timeout")
+    clock.forward(60)
+    assert [match.id for match in run_workflow(matches, clock, lambda matches: None)] == ["1"]
+    row.refresh_from_db()
+    assert (row.status, row.attempts, row.error_message) == ("complete", 1, "")
+    assert run_workflow(matches, clock, lambda matches: None) == []
 
 
 def test_a_time_without_a_zone_is_what_its_name_says() -> None:
