@@ -2,8 +2,7 @@
 
 ``POST /assign`` claims as :mod:`bench.bare` does, then a thread reads a row, writes one in a transaction, makes the
 three requests on a kept connection, writes two rows in a second transaction and fifteen keys by one script. No Django,
-no rules, no prompt, no PyGithub. What is left between this and a bare claim is what Python, its threads and the system
-take for the calls alone.
+no rules, no prompt, no PyGithub: what is left is what Python, its threads and the system take for the calls alone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class BareAssignment(Bare):
         self.write = str(self.redis.script_load(WRITE))
         self.threads = ThreadPoolExecutor(THREADS)
         self.own = threading.local()
-        self.turn = threading.Lock()  # to write, as the product's threads take round_trips
+        self.turn = threading.Lock()  # SQLite has one writer; the product's threads take turns as well
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] != "/assign":

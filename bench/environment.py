@@ -175,13 +175,11 @@ class Environment:
         return self.server("bare", "bench.serve", "bench.bare:application", env=env)
 
     def bare_assignment(self, stores: Stores, github: Server) -> Server:
-        env = {
-            **stores.env,
-            "DJANGO_SETTINGS_MODULE": "broker_project.settings",
-            "BENCH_REDIS_URL": stores.embedded.url,
-            "BENCH_GITHUB_URL": github.url,
-            "BENCH_DATABASE": str(self.new_folder("bare") / "bare.sqlite3"),
-        }
+        env = clean_environment(
+            BENCH_REDIS_URL=stores.embedded.url,
+            BENCH_GITHUB_URL=github.url,
+            BENCH_DATABASE=str(self.new_folder("bare") / "bare.sqlite3"),
+        )
         return self.server("bare assignment", "bench.serve", "bench.bare_assignment:application", env=env)
 
     def github(self) -> Server:

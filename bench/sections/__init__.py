@@ -1,1 +1,1 @@
-"""One module a section: ``run(context)`` gives its :class:`bench.figures.Result`."""
+"""One module a section: ``run(context)`` returns its :class:`bench.figures.Result`."""

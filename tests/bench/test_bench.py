@@ -260,7 +260,7 @@ def test_round_trips_are_counted_and_not_reads(round_trips: RoundTripCounter) ->
     # Far more than one read's worth, and in one burst all the same.
     pipe = client.pipeline(transaction=True)
     for number in range(200):
-        pipe.set(f"bench-round_trips-{number}", "x" * 500, ex=5)
+        pipe.set(f"bench-round-trips-{number}", "x" * 500, ex=5)
     before = round_trips.count
     pipe.execute()
     assert round_trips.count - before == 1
