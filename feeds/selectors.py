@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
-from broker_project.lib.short_cache import remembered
+from broker_project.lib.kept import figure
 from feeds.lifecycle import Reason, Status
 from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 
@@ -53,13 +53,13 @@ def due_feeds(urls: Sequence[str], now: datetime, *, is_forced: bool = False) ->
 def counts_by_status() -> dict[str, int]:
     """Items by status word, every status named. A count of very many rows is kept for some seconds."""
     rows = Item.objects.values_list("status").annotate(Count("pk")).order_by()
-    found = remembered("items", lambda: dict(rows))
+    found = figure("items", lambda _: dict(rows))
     return {status.name.lower(): found.get(status.value, 0) for status in Status}
 
 
 def given_up_count() -> int:
     rows = Item.objects.filter(status=Status.PROCESSED, reason=Reason.RETRY_LIMIT_EXCEEDED)
-    return remembered("items:exhausted", rows.count)
+    return figure("items:exhausted", lambda _: rows.count())
 
 
 def unclear_post_count() -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, F, QuerySet, prefetch_related_objects
 
-from broker_project.lib.short_cache import remembered
+from broker_project.lib.kept import figure
 from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
 from tasks.models import (
     Agent,
@@ -82,7 +82,7 @@ def explanation(
 def assignment_counts() -> dict[str, int]:
     """Assignments by state; read from the index alone."""
     rows = Assignment.objects.values_list("state").annotate(Count("pk")).order_by()
-    return remembered("assignments", lambda: dict(rows))
+    return figure("assignments", lambda _: dict(rows))
 
 
 def by_switch(rows: QuerySet[Any], field: str) -> dict[bool, int]:
@@ -104,12 +104,12 @@ def prompt_counts() -> dict[bool, int]:
 
 
 def pull_counts() -> dict[bool, int]:
-    return remembered("pulls", lambda: by_switch(PullRequest.objects.all(), "is_open"))
+    return figure("pulls", lambda _: by_switch(PullRequest.objects.all(), "is_open"))
 
 
 def fix_counts() -> dict[str, int]:
     rows = FixTask.objects.values_list("state").annotate(Count("pk")).order_by()
-    return remembered("fixes", lambda: dict(rows))
+    return figure("fixes", lambda _: dict(rows))
 
 
 def open_issue_count() -> int:
@@ -120,7 +120,7 @@ def issue_counts() -> dict[str, int]:
     """Issues by the states of their list."""
     rows = Issue.objects.order_by()
 
-    def count() -> dict[str, int]:
+    def count(last: dict[str, int] | None) -> dict[str, int]:
         by_open = dict(rows.values_list("is_open").annotate(Count("pk")))
         return {
             "open": by_open.get(True, 0),
@@ -132,7 +132,7 @@ def issue_counts() -> dict[str, int]:
             "edited": issue_selectors.edited(rows).count(),
         }
 
-    return remembered("issues", count)
+    return figure("issues", count)
 
 
 def pulls_numbered(repository_id: int, number: int) -> QuerySet[PullRequest]:

@@ -11,36 +11,46 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+Read = Callable[[T | None], T]  # given the value before, or None
 Clock = Callable[[], float]
+
 EXPIRED = float("-inf")
+QUICK_SECONDS = 0.03
+KEPT_PER_SECOND = 100
+MAX_KEPT_SECONDS = 60.0
+
+
+def in_proportion(cost_seconds: float) -> float:
+    """How long a figure is kept: not at all if it is quick, 10 s if it takes 0.1 s."""
+    return 0.0 if cost_seconds < QUICK_SECONDS else min(MAX_KEPT_SECONDS, cost_seconds * KEPT_PER_SECOND)
 
 
 @dataclass(frozen=True)
 class _Entry(Generic[T]):
     value: T
     fresh_until: float
-    usable_until: float  # by those who find that somebody is reading it again
+    usable_until: float  # for those who find that somebody is reading it again
 
 
 class Kept(Generic[T]):
-    """A value that is read again once it is older than ``seconds``.
+    """A value that is read again once it is older than ``seconds``, which may depend on what reading it cost.
 
-    ``read`` gets the value before, or None. One caller reads at a time. The others meanwhile use the old value for up
-    to ``usable_seconds`` more (by default as long again), and wait for the new one after that: a value that nobody
-    asked for in an hour is too old for anybody. An error of ``read`` goes to the caller and changes nothing.
+    One caller reads at a time. The others meanwhile use the old value for up to ``usable_seconds`` more (by default as
+    long again), and wait for the new one after that: a value that nobody asked for in an hour is too old for anybody.
+    An error of ``read`` goes to the caller and changes nothing.
     """
 
     def __init__(
         self,
-        read: Callable[[T | None], T],
-        seconds: float,
+        read: Read[T],
+        seconds: float | Callable[[float], float],
         *,
         usable_seconds: float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._read = read
         self._seconds = seconds
-        self._usable_seconds = seconds if usable_seconds is None else usable_seconds
+        self._usable_seconds = usable_seconds
         self._clock = clock
         self._reading = threading.Lock()
         self._changes = (
@@ -66,8 +76,8 @@ class Kept(Generic[T]):
         entry = self._entry
         return entry.value if entry is not None else None
 
-    def get(self) -> T:
-        """The value, read again first if it is stale."""
+    def get(self, read: Read[T] | None = None) -> T:
+        """The value, read again first if it is stale: by ``read``, if the caller has a better one."""
         entry = self._entry
         if entry is not None and self._clock() < entry.fresh_until:
             return entry.value
@@ -80,14 +90,19 @@ class Kept(Generic[T]):
             entry = self._entry
             if entry is not None and self._clock() < entry.fresh_until:
                 return entry.value  # read by whoever we waited for
-            changes = self._changes
-            value = self._read(entry.value if entry is not None else None)
-            if changes == self._changes:
-                fresh_until = self._clock() + self._seconds
-                self._entry = _Entry(value, fresh_until, fresh_until + self._usable_seconds)
-            return value
+            return self._read_now(read or self._read, entry)
         finally:
             reading.release()
+
+    def _read_now(self, read: Read[T], entry: _Entry[T] | None) -> T:
+        changes, began_at = self._changes, self._clock()
+        value = read(entry.value if entry is not None else None)
+        if changes == self._changes:
+            now = self._clock()
+            seconds = self._seconds(now - began_at) if callable(self._seconds) else self._seconds
+            usable_seconds = seconds if self._usable_seconds is None else self._usable_seconds
+            self._entry = _Entry(value, now + seconds, now + seconds + usable_seconds)
+        return value
 
     def refresh_aside(self) -> None:
         """Read again in a thread of its own unless somebody is reading: for callers that must not wait."""
@@ -110,6 +125,17 @@ class Kept(Generic[T]):
 
 
 _instances: weakref.WeakSet[Kept[Any]] = weakref.WeakSet()
+_figures: dict[str, Kept[Any]] = {}
+
+
+def figure(name: str, compute: Read[T]) -> T:
+    """A figure of a page: what ``compute`` says, kept in proportion to what it costs. A quick one is always fresh.
+
+    ``compute`` gets what it said before, of which it may reuse what can no longer change.
+    """
+    kept = _figures.get(name) or _figures.setdefault(name, Kept(compute, in_proportion))
+    found: T = kept.get(compute)
+    return found
 
 
 def forget_all() -> None:

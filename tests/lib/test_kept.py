@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_project.lib.kept import Kept, forget_all
+from broker_project.lib.kept import Kept, figure, forget_all, in_proportion
 
 
 class Clock:
@@ -181,3 +181,28 @@ def test_a_forked_child_does_not_wait_for_its_parents_reader(kept: Kept[int], so
     source.gate.set()
     reader.join(10)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize(
+    ("cost", "seconds"), [(0.0, 0.0), (0.029, 0.0), (0.03, 3.0), (0.1, 10.0), (0.6, 60.0), (7.0, 60.0)]
+)
+def test_a_figure_is_kept_in_proportion_to_its_cost(cost: float, seconds: float) -> None:
+    assert in_proportion(cost) == pytest.approx(seconds)
+
+
+def test_the_cost_of_reading_decides_how_long_a_value_is_kept(clock: Clock) -> None:
+    def slow(last: int | None) -> int:
+        clock.now += 0.5
+        return (last or 0) + 1
+
+    kept = Kept(slow, in_proportion, clock=clock)
+    assert kept.get() == 1
+    clock.now += 49.9
+    assert kept.get() == 1
+    clock.now += 0.2
+    assert kept.get() == 2
+
+
+def test_a_quick_figure_is_always_fresh_and_knows_what_it_said_before() -> None:
+    assert figure("test", lambda last: f"{last}, first") == "None, first"
+    assert figure("test", lambda last: f"{last}, second") == "None, first, second"

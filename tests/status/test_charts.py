@@ -1,4 +1,4 @@
-"""Throughput and duration: from events, remembered by bucket, bounded on a busy day."""
+"""Throughput and duration: from events, worked out once where they are over, bounded on a busy day."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import redis
-from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
 from broker_project.console.status import buckets, throughput
 from broker_project.console.status.charts import Bars
+from broker_project.lib.kept import forget_all
 from feeds.models import Item, ItemEvent
 from fixtures.lifecycle import jst_text
 from fixtures.models import Event as MatchEvent
@@ -26,8 +25,7 @@ NOW = timezone.now().replace(minute=30, second=0, microsecond=0)
 
 
 @pytest.fixture(autouse=True)
-def _clean(store: redis.Redis) -> Iterator[None]:
-    """Buckets that an earlier test kept are gone, and so is its language."""
+def _in_japanese() -> Iterator[None]:
     with translation.override("ja"):
         yield
 
@@ -112,24 +110,48 @@ def test_a_match_takes_from_its_first_attempt_to_its_guide() -> None:
 
 def test_what_is_over_is_worked_out_once() -> None:
     completed(30, ago=timedelta(days=2))
-    throughput.charts(throughput.tasks(), NOW)
-    [day] = [bucket for bucket in buckets.days(NOW) if bucket.holds(NOW - timedelta(days=2))]
-    assert cache.get(day.key("tasks")) == 1
-    assert cache.get(day.key("tasks:took")) == (1800.0, 1800.0, 1)
+    completed(30)
+    kind, wanted = throughput.tasks(), [*buckets.hours(NOW), *buckets.days(NOW)]
+    counts = throughput.finished_counts(kind, wanted, NOW, None)
+    took = throughput.durations_of(kind, wanted, NOW, {}, None)
     Event.objects.all().delete()
+    counts = throughput.finished_counts(kind, wanted, NOW, counts)
+    took = throughput.durations_of(kind, wanted, NOW, {}, took)
+    [day] = [bucket for bucket in buckets.days(NOW) if bucket.holds(NOW - timedelta(days=2))]
+    assert (counts.values[day], took.values[day]) == (1, (1800.0, 1800.0, 1))
+    # The present hour may still change.
+    hour = buckets.hours(NOW)[-1]
+    assert (counts.values[hour], took.values[hour]) == (0, throughput.NOTHING)
+
+
+def test_the_last_ten_minutes_of_an_hour_are_not_settled_when_it_ends() -> None:
+    kind, wanted = throughput.tasks(), buckets.hours(NOW)
+    hour = wanted[-2]
+    for minutes_later, expected in ((9, 1), (10, 0)):
+        seen = throughput.finished_counts(kind, wanted, hour.end + timedelta(minutes=minutes_later), None)
+        completed(1, ago=NOW - hour.end + timedelta(seconds=1))
+        assert throughput.finished_counts(kind, wanted, NOW, seen).values[hour] == expected
+        Event.objects.all().delete()
+
+
+def test_an_hour_that_has_just_begun_is_empty_until_the_charts_are_worked_out_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker_project.lib.kept.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("broker_project.lib.kept.KEPT_PER_SECOND", 10_000)
+    completed(15)
     charts = throughput.charts(throughput.tasks(), NOW)
-    assert charts.finished_days.total == 1
-    assert max(charts.took_days.values) == 30
-    # The present hour may still change, so it is not kept.
-    assert cache.get(buckets.hours(NOW)[-1].key("tasks")) is None
+    later = throughput.charts(throughput.tasks(), NOW + timedelta(hours=1))
+    assert charts.finished_hours.values[-2:] == [0, 1]
+    assert later.finished_hours.values[-2:] == [1, 0]
 
 
-def test_a_busy_day_costs_as_many_queries_and_a_bounded_number_of_rows(store: redis.Redis) -> None:
+def test_a_busy_day_costs_as_many_queries_and_a_bounded_number_of_rows() -> None:
     posted(10, minutes=7)
     with CaptureQueriesContext(connection) as few:
         throughput.charts(throughput.items(), NOW)
     Item.objects.all().delete()
-    store.flushall()  # a slow machine may have kept the figures
+    forget_all()  # a slow machine may have kept the figures
     posted(2 * throughput.SAMPLE + 1, minutes=7)
     with CaptureQueriesContext(connection) as many:
         charts = throughput.charts(throughput.items(), NOW)
@@ -138,13 +160,6 @@ def test_a_busy_day_costs_as_many_queries_and_a_bounded_number_of_rows(store: re
     [read] = [query["sql"] for query in many if "since" in query["sql"]]
     assert "% 3" in read or "%% 3" in read
     assert f"LIMIT {2 * throughput.SAMPLE}" in read
-
-
-def test_redis_away_is_no_reason_to_show_nothing(store: redis.Redis) -> None:
-    completed(15)
-    throughput.charts(throughput.tasks(), NOW)
-    store.flushall()
-    assert throughput.charts(throughput.tasks(), NOW).took_hours.values[-1] == 15
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,18 @@
-"""Hours and days of a chart, and the memory of what was worked out for those that are over."""
+"""Hours and days of a chart, and what can no longer change of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Generic, TypeVar
 
-from django.core.cache import cache
 from django.utils import timezone
-from django_redis.exceptions import ConnectionInterrupted
-from redis.exceptions import RedisError
 
-from broker_project.lib.logs import get_logger
-
-log = get_logger(__name__)
-
+V = TypeVar("V")
 HOURS, DAYS = 24, 7
 SETTLED = timedelta(minutes=10)  # longer than a transaction may hold events back
-KEPT_SECONDS = 8 * 86400
 
 
 @dataclass(frozen=True)
@@ -27,11 +20,24 @@ class Bucket:
     start: datetime
     end: datetime
 
-    def key(self, name: str) -> str:
-        return f"bucket:{name}:{self.start.timestamp():.0f}:{(self.end - self.start).total_seconds():.0f}"
-
     def holds(self, moment: datetime) -> bool:
         return self.start <= moment < self.end
+
+
+@dataclass(frozen=True)
+class Counted(Generic[V]):
+    """A figure of each bucket as it was at a moment."""
+
+    at: datetime
+    values: Mapping[Bucket, V] = field(default_factory=dict)
+
+    def settled(self, wanted: Sequence[Bucket]) -> dict[Bucket, V]:
+        """Those of the wanted ones that were over long enough by then to stay as they are."""
+        return {
+            bucket: self.values[bucket]
+            for bucket in wanted
+            if bucket in self.values and bucket.end <= self.at - SETTLED
+        }
 
 
 def hours(now: datetime) -> list[Bucket]:
@@ -47,24 +53,3 @@ def days(now: datetime) -> list[Bucket]:
 
 def between(edges: Sequence[datetime]) -> list[Bucket]:
     return [Bucket(start, end) for start, end in pairwise(edges)]
-
-
-def known(name: str, buckets: Iterable[Bucket]) -> dict[Bucket, Any]:
-    """What is remembered of these; nothing while Redis is away."""
-    by_key = {bucket.key(name): bucket for bucket in buckets}
-    try:
-        found: dict[str, Any] = cache.get_many(by_key)
-    except (ConnectionInterrupted, RedisError):
-        return {}
-    return {by_key[key]: value for key, value in found.items()}
-
-
-def remember(name: str, values: Mapping[Bucket, Any], now: datetime) -> None:
-    """Keep what can no longer change."""
-    final = {bucket.key(name): value for bucket, value in values.items() if bucket.end <= now - SETTLED}
-    if not final:
-        return
-    try:
-        cache.set_many(final, KEPT_SECONDS)
-    except (ConnectionInterrupted, RedisError) as error:
-        log.warning("buckets not kept", name=name, error=str(error))

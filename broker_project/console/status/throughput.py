@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from broker_project.console.status import buckets as b
 from broker_project.console.status.charts import Bars
-from broker_project.lib.short_cache import remembered
+from broker_project.lib.kept import figure
 from feeds.models import ItemEvent
 from fixtures.lifecycle import from_jst_text
 from fixtures.models import Event as MatchEvent
@@ -71,10 +71,13 @@ class Charts:
 
 def charts(kind: Kind, now: datetime) -> Charts:
     hours, days = b.hours(now), b.days(now)
-    stamp = f"{kind.name}:{hours[0].start:%Y%m%d%H}"
-    counts = remembered(f"{stamp}:finished", lambda: finished_counts(kind, [*hours, *days], now))
-    a_day = dict(zip(days, counts[b.HOURS :], strict=True))
-    took = remembered(f"{stamp}:took", lambda: durations(kind, [*hours, *days], now, a_day))
+    wanted = [*hours, *days]
+    finished = figure(f"{kind.name}:finished", lambda last: finished_counts(kind, wanted, now, last)).values
+    a_day = {day: finished.get(day, 0) for day in days}
+    durations = figure(f"{kind.name}:took", lambda last: durations_of(kind, wanted, now, a_day, last)).values
+    # What was kept a moment ago does not know an hour that has just begun.
+    counts = [finished.get(bucket, 0) for bucket in wanted]
+    took = [durations.get(bucket, NOTHING) for bucket in wanted]
     hour_names = [f"{bucket.start:%H:00}" for bucket in hours]
     day_names = [f"{bucket.start:%m-%d}" for bucket in days]
     last_hours, last_days = _("24 h"), _("7 days")
@@ -89,9 +92,11 @@ def charts(kind: Kind, now: datetime) -> Charts:
     )
 
 
-def finished_counts(kind: Kind, wanted: Sequence[b.Bucket], now: datetime) -> list[int]:
-    """The events in each bucket. What lies in the past is counted once and then remembered."""
-    found: dict[b.Bucket, int] = b.known(kind.name, wanted)
+def finished_counts(
+    kind: Kind, wanted: Sequence[b.Bucket], now: datetime, last: b.Counted[int] | None
+) -> b.Counted[int]:
+    """The events in each bucket. What is over is counted once."""
+    found = last.settled(wanted) if last else {}
     missing = [bucket for bucket in wanted if bucket not in found]
     if missing:
         sums = {
@@ -100,22 +105,23 @@ def finished_counts(kind: Kind, wanted: Sequence[b.Bucket], now: datetime) -> li
         }
         since = min(bucket.start for bucket in missing)
         counted = kind.finished.filter(at__gte=since).order_by().aggregate(**sums)
-        fresh = {bucket: counted[f"b{i}"] for i, bucket in enumerate(missing)}
-        b.remember(kind.name, fresh, now)
-        found = {**found, **fresh}
-    return [found[bucket] for bucket in wanted]
+        found |= {bucket: counted[f"b{i}"] for i, bucket in enumerate(missing)}
+    return b.Counted(now, found)
 
 
-def durations(
-    kind: Kind, wanted: Sequence[b.Bucket], now: datetime, a_day: Mapping[b.Bucket, int]
-) -> list[Durations]:
-    """Median and ninth decile of each bucket, likewise remembered.
+def durations_of(
+    kind: Kind,
+    wanted: Sequence[b.Bucket],
+    now: datetime,
+    a_day: Mapping[b.Bucket, int],
+    last: b.Counted[Durations] | None,
+) -> b.Counted[Durations]:
+    """Median and ninth decile of each bucket, likewise worked out once.
 
     ``a_day`` says how many events to expect. Of more than ``SAMPLE`` every n-th is read: a page stays as
     quick on a busy day.
     """
-    name = f"{kind.name}:took"
-    found: dict[b.Bucket, Durations] = b.known(name, wanted)
+    found = last.settled(wanted) if last else {}
     missing = [bucket for bucket in wanted if bucket not in found]
     if missing:
         since = min(bucket.start for bucket in missing)
@@ -124,10 +130,9 @@ def durations(
         if expected > SAMPLE:
             rows = rows.annotate(share=F("pk") % math.ceil(expected / SAMPLE)).filter(share=0)
         ended = list(pairs(rows.values_list("at", "since")[: 2 * SAMPLE]))
-        fresh = {bucket: spread([seconds for at, seconds in ended if bucket.holds(at)]) for bucket in missing}
-        b.remember(name, fresh, now)
-        found = {**found, **fresh}
-    return [found[bucket] for bucket in wanted]
+        for bucket in missing:
+            found[bucket] = spread([seconds for at, seconds in ended if bucket.holds(at)])
+    return b.Counted(now, found)
 
 
 def pairs(rows: Iterable[tuple[datetime, datetime | str | None]]) -> Iterable[tuple[datetime, float]]:

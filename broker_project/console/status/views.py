@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from broker_project.console.status import figures, throughput
-from broker_project.lib.short_cache import remembered
+from broker_project.lib.kept import figure
 from broker_project.ops.clock.poller_states import poller_states
 from broker_project.people.access import status_page
 from feeds import selectors as feed_selectors
@@ -81,7 +81,7 @@ def tasks(request: HttpRequest) -> HttpResponse:
 def feeds(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     week = now - timedelta(days=7)
-    reasons = remembered("items:reasons", lambda: feed_selectors.reasons_since(week))
+    reasons = figure("items:reasons", lambda _: feed_selectors.reasons_since(week))
     context = {
         "pipeline": figures.feeds_pipeline(),
         "charts": throughput.charts(throughput.items(), now),
@@ -90,7 +90,7 @@ def feeds(request: HttpRequest) -> HttpResponse:
         "posts": feed_selectors.recent_posts(15),
         "events": feed_selectors.recent_events(20),
         "leases": feed_selectors.live_leases(now),
-        "usage": remembered("items:usage", lambda: feed_selectors.usage_since(now)),
+        "usage": figure("items:usage", lambda _: feed_selectors.usage_since(now)),
     }
     return show(request, "feeds", _("Feeds"), context)
 

@@ -18,7 +18,7 @@ from django_q.tasks import async_task
 from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action
 from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.config.dynamic import maintenance
-from broker_project.lib.short_cache import remembered
+from broker_project.lib.kept import figure
 from broker_project.models import Poller, PollerRun
 from broker_project.ops.clock import poller_states
 from broker_project.ops.clock.pollers import poller_table
@@ -177,7 +177,7 @@ class PollerRunAdmin(EvidenceAdmin[PollerRun]):
 
     def state_tabs(self, request: HttpRequest) -> list[Tab]:
         rows = PollerRun.objects.values_list("outcome").annotate(Count("pk")).order_by()
-        counts = remembered("poller-runs", lambda: dict(rows))
+        counts = figure("poller-runs", lambda _: dict(rows))
         return choice_tabs("outcome__exact", PollerRun.Outcome.choices, counts)
 
     @admin.display(description=_("took"))
