@@ -102,8 +102,6 @@ class BareAssignment(Bare):
 
     def ask(self, verb: str, path: str, body: Any = None) -> Any:
         """One request on this thread's own connection. Only for a server whose answers have a length."""
-        if not hasattr(self.own, "github"):
-            self.own.github = socket.create_connection(self.github, 15)
         data = b"" if body is None else json.dumps(body).encode()
         lines = [
             f"{verb} {path} HTTP/1.1",
@@ -111,12 +109,27 @@ class BareAssignment(Bare):
             f"Content-Length: {len(data)}",
             *HEADERS,
         ]
-        self.own.github.sendall("\r\n".join([*lines, "", ""]).encode() + data)
-        head, _, found = self.own.github.recv(65536).partition(b"\r\n\r\n")
+        request = "\r\n".join([*lines, "", ""]).encode() + data
+        # The server closes a connection that was idle for some seconds.
+        answer = (hasattr(self.own, "github") and self.send(request)) or self.connect().send(request)
+        head, _, found = answer.partition(b"\r\n\r\n")
         length = int(LENGTH.search(head)[1])  # type: ignore[index]
         while len(found) < length:
             found += self.own.github.recv(65536)
         return json.loads(found)
+
+    def connect(self) -> BareAssignment:
+        self.own.github = socket.create_connection(self.github, 15)
+        return self
+
+    def send(self, request: bytes) -> bytes:
+        """The first bytes of the answer; nothing if the connection is closed."""
+        try:
+            self.own.github.sendall(request)
+            first: bytes = self.own.github.recv(65536)
+        except ConnectionError:
+            return b""
+        return first
 
 
 application = BareAssignment()
