@@ -16,7 +16,7 @@ from feeds import models as feeds
 from fixtures import models as fixtures
 from fixtures.lifecycle import jst_text
 from tasks import models as tasks
-from tasks.offers.index import rebuild
+from tasks.offers.projector import rebuild
 
 OURS = ("tasks", "feeds", "fixtures", "broker")
 SPAN = timedelta(days=365)  # everything happened within this time

@@ -23,6 +23,8 @@ STEERING = frozenset({IN_PROGRESS, NEEDS_REVIEW, REVIEW_DONE, PARKED, *NEVER_OFF
 RESERVED = STEERING | {"fix"}
 PRIORITY = re.compile(r"P([0-9]+)")
 WORST_PRIORITY = 2**31 - 1  # what the column holds
+QUEUES = ("high", "normal", "low")
+QUEUE_LIMITS = (1, 2)  # the worst priority of each queue but the last
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 
 
@@ -101,6 +103,17 @@ def our_word(label: str) -> str:
     """
     word = label.lower()
     return word if word in STEERING else label
+
+
+def labels_at_work(labels: Iterable[str], agent: str) -> list[str]:
+    """An issue's labels while that agent has it: GitHub has our two, the row may not have heard of it yet."""
+    known = list(labels)
+    return known + [name for name in (IN_PROGRESS, agent) if name not in known]
+
+
+def process_id(number: int, agent: str) -> str:
+    """What seed 002 calls an agent's work on an issue."""
+    return f"issue-{number}-{agent}"
 
 
 def agent_id_problem(agent_id: str, roles: Collection[str]) -> str:
@@ -262,7 +275,9 @@ def choose(
 
 
 def queue_name(priority: int) -> str:
-    return "high" if priority <= 1 else "normal" if priority == 2 else "low"
+    return next(
+        (name for name, limit in zip(QUEUES, QUEUE_LIMITS, strict=False) if priority <= limit), QUEUES[-1]
+    )
 
 
 def is_to_be_parked(lost_attempts: int, max_attempts: int) -> bool:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 
 from broker_project.lib.hidden_text import made_visible
 from broker_project.models import StatusEvent
-from tasks.lifecycle import LIVE_STATES, AssignmentState, TaskType
+from tasks.lifecycle import LIVE_STATES, AssignmentState, TaskType, process_id
 from tasks.reasons import Reason
 
 STATE_CHOICES = [
@@ -280,7 +280,7 @@ class Assignment(models.Model):
 
     @property
     def process_id(self) -> str:
-        return f"issue-{self.number}-{self.agent.name}"
+        return process_id(self.number, self.agent.name)
 
     @property
     def shown_reason(self) -> str:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models import Count, F, QuerySet, prefetch_related_objects
 
 from broker_project.lib.kept import figure
-from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, classify, why_not
+from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, why_not
 from tasks.models import (
     Agent,
     Assignment,
@@ -25,7 +25,7 @@ from tasks.models import (
 )
 from tasks.offers import issue_selectors
 from tasks.offers.candidates import subjects
-from tasks.offers.index import review_delay
+from tasks.offers.policy import decide
 from tasks.reasons import Reason, ReasonCode
 
 HISTORY = 100
@@ -49,7 +49,7 @@ def explanation(
     The same rules as the index in Redis, worked out from the rows.
     """
     rows = [
-        (repository, subject, classify(subject.facts, settings.BROKER.role_names, review_delay()))
+        (repository, subject, decide(subject.facts))
         for repository in repositories
         for subject in subjects(repository)
     ]

@@ -14,7 +14,7 @@ from bench.json_lines import Command
 from bench.rows import Values, insert_rows
 from tasks.github.rows import read_issue
 from tasks.models import Agent, Assignment, Issue, Repository
-from tasks.offers.index import rebuild, refresh_issues
+from tasks.offers.projector import rebuild, write_projection
 from tasks.services.agents import create_agent
 from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository
@@ -81,7 +81,7 @@ def replace_issues(gone: list[int], first: int, count: int, labels: list[str]) -
         Issue.objects.filter(repository=owner, number__in=gone[start : start + 500]).update(is_open=False)
     numbers = range(first, first + count)
     insert_rows(Issue, map(values_of, make_issues(numbers, labels)))
-    return refresh_issues(owner, [*gone, *numbers], timezone.now())
+    return write_projection(owner, [*gone, *numbers], timezone.now())
 
 
 def sync(force_full: bool) -> dict[str, Any]:

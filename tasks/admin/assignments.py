@@ -18,7 +18,7 @@ from tasks import selectors
 from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short, who
 from tasks.lifecycle import AssignmentState
 from tasks.models import STATE_CHOICES, Assignment
-from tasks.offers.projector import lease_expires_at
+from tasks.offers.heartbeat import lease_expires_at
 from tasks.services import admin_actions as operating
 
 

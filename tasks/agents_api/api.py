@@ -317,7 +317,7 @@ def current_task(request: HttpRequest, agent_id: str) -> HttpResponse:
     assignment = live_assignment_of(caller.name)
     if assignment is None:
         return respond(Answer(204))
-    from tasks.offers.projector import lease_expires_at
+    from tasks.offers.heartbeat import lease_expires_at
 
     expires = lease_expires_at(assignment.last_heartbeat_at).isoformat()
     return respond(Answer(200, {**assignment.answer, "lease_expires_at": expires}))

@@ -38,8 +38,8 @@ from tasks.agents_api.task_request import (
 )
 from tasks.agents_api.waiters import Waiter, Woken
 from tasks.models import Assignment
-from tasks.offers.index import CLAIM, HEARTBEAT, keys_of
-from tasks.offers.projector import heartbeat_arguments, lease_expires_at
+from tasks.offers.heartbeat import HEARTBEAT, heartbeat_arguments, lease_expires_at
+from tasks.offers.index import CLAIM, keys_of
 from tasks.services.leases import LeaseLost, find_assignment, restore_heartbeat, save_heartbeat
 
 log = get_logger(__name__)

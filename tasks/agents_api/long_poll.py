@@ -12,8 +12,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import lru_cache
-from hashlib import sha1
 from typing import Any, TypeVar
 
 import redis.asyncio
@@ -26,7 +24,7 @@ from redis.exceptions import NoScriptError, RedisError
 from broker_project.lib.config.dynamic import apply_debug_flag
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import async_redis_client, keyspace
+from broker_project.lib.redis.client import async_redis_client, keyspace, script_digest
 from broker_project.lib.redis.flags import parse_flag
 from tasks.agents_api.waiters import Waiter, Waiters, Woken
 from tasks.models import Agent, Repository
@@ -78,7 +76,7 @@ class Hub:
     async def run_script(self, script: str, arguments: Sequence[Any]) -> Any:
         """``arguments``: number of keys, keys, the rest. One round trip, unless Redis does not know the script."""
         try:
-            return await self.client.evalsha(script_sha(script), *arguments)
+            return await self.client.evalsha(script_digest(script), *arguments)
         except NoScriptError:
             return await self.client.eval(script, *arguments)
 
@@ -198,11 +196,6 @@ class Hub:
         seen, self.seen = self.seen, {}
         if seen:
             Agent.objects.filter(name__in=list(seen)).update(last_seen_at=max(seen.values()))
-
-
-@lru_cache(maxsize=8)
-def script_sha(script: str) -> str:
-    return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def with_connection(call: Callable[..., T], *arguments: Any) -> T:

@@ -24,7 +24,8 @@ from tasks.agents_api.agent_cache import Caller, directory
 from tasks.agents_api.schemas import RequestTask
 from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
-from tasks.offers.index import ClaimRequest, claim_arguments, rebuild_if_needed
+from tasks.offers.index import ClaimRequest, claim_arguments
+from tasks.offers.projector import rebuild_if_needed
 from tasks.services.assignment import AgentBusy, Assigned, Claim, assign_claim
 from tasks.services.leases import finish_previous
 

@@ -7,6 +7,7 @@ import math
 import re
 import threading
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -122,6 +123,16 @@ def label_names(data: Any) -> list[str]:
         raise BadAnswer(SYSTEM, "labels of another shape")
     names = [item.get("name") if isinstance(item, dict) else item for item in data]
     return [our_word(name) for name in names if isinstance(name, str)]
+
+
+def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
+    """GitHub's JSON of an issue with these labels."""
+    known = {
+        our_word(label["name"]): label
+        for label in raw.get("labels") or []
+        if isinstance(label, dict) and isinstance(label.get("name"), str)
+    }
+    return {**raw, "labels": [known.get(name, {"name": name}) for name in labels]}
 
 
 # The budget

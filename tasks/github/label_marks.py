@@ -6,7 +6,7 @@ they were. The mark is a hint: without it a stale snapshot lasts until the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import cast
 
@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.batch import Batch
 from broker_project.lib.redis.client import keyspace, redis_client
 
 log = get_logger(__name__)
@@ -33,13 +32,6 @@ def mark_labels_changed(repository_id: int, number: int) -> None:
         redis_client().set(_key(repository_id, number), timezone.now().timestamp(), ex=MARK_SECONDS)
     except redis.exceptions.RedisError as error:
         log.warning("label change not marked", issue=number, error=str(error))
-
-
-def queue_label_marks(batch: Batch, repository_id: int, numbers: Iterable[int]) -> None:
-    """The same marks, among commands that go to Redis anyway."""
-    now = timezone.now().timestamp()
-    for number in numbers:
-        batch.set(_key(repository_id, number), now, ex=MARK_SECONDS)
 
 
 def labels_changed_since(repository_id: int, numbers: Sequence[int], since: datetime) -> set[int]:

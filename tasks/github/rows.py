@@ -9,10 +9,9 @@ from typing import Any, NoReturn
 from django.utils.dateparse import parse_datetime
 
 from broker_project.lib.errors import BadAnswer
-from tasks.github.answers import SYSTEM, Json, label_names
+from tasks.github.answers import SYSTEM, Json, label_names, relabelled
 from tasks.lifecycle import closed_issues, priority_of
 from tasks.models import Issue, PullRequest, Repository
-from tasks.offers.candidates import relabelled
 
 MAX_NUMBER = 2**31 - 1
 

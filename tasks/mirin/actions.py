@@ -20,9 +20,9 @@ from tasks.agents_api.agent_cache import check_agent_id
 from tasks.agents_api.task_request import refusal_before_claim
 from tasks.lifecycle import AssignmentState, IssueStatus, TaskType
 from tasks.models import Assignment, Issue, PullRequest, Repository
-from tasks.offers.candidates import subjects
-from tasks.offers.index import keys_of, not_offered_reason
-from tasks.offers.projector import lease_expires_at
+from tasks.offers.candidates import not_offered_reason, subjects
+from tasks.offers.heartbeat import lease_expires_at
+from tasks.offers.index import keys_of
 from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
 from tasks.services.agents import agent_named

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 
 from tasks.github.branches import BranchPlan, BranchRefused, has_deliverables, plan_branch, ref_problem
 from tasks.lifecycle import (
-    IN_PROGRESS,
     LIVE_STATES,
     NEEDS_REVIEW,
     AssignmentState,
     IssueFacts,
+    NotOffered,
     PullFacts,
     TaskType,
-    our_word,
+    labels_at_work,
     priority_of,
 )
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
-from tasks.offers.policy import edited_issues, withheld_reason
+from tasks.offers.policy import decide, edited_issues, withheld_reason
 from tasks.reasons import Reason
 
 
@@ -51,7 +51,7 @@ def pull_facts(pull: PullRequest) -> PullFacts:
     return PullFacts(pull.number, pull.is_open, pull.fingerprint, problem)
 
 
-def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterable[Subject]:
+def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterator[Subject]:
     """Every open issue and every pending fix task, or those of the given numbers."""
     issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
     taken = Assignment.objects.filter(repository=repository, state__in=LIVE_STATES)
@@ -59,22 +59,30 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
     if numbers is not None:
         issues, taken = issues.filter(number__in=numbers), taken.filter(number__in=numbers)
         fixes = fixes.filter(pull_number__in=numbers)
-    at_work = {
+    agents = {
         number: agent if state == AssignmentState.LIVE else ""
         for number, state, agent in taken.values_list("number", "state", "agent__name")
     }
-    fixes_by_pull = {fix.pull_number: fix for fix in fixes}
-    found = list(issues)
-    pulls = open_pulls(repository, wants_pulls(found), fixes_by_pull.keys())
-    edited = edited_issues(found)
+    return make_subjects(repository, list(issues), {fix.pull_number: fix for fix in fixes}, agents)
+
+
+def make_subjects(
+    repository: Repository,
+    issues: Collection[Issue],
+    fixes: Mapping[int, FixTask],
+    agents: Mapping[int, str],
+) -> Iterator[Subject]:
+    """Of open issues and pending fix tasks. ``agents`` has who works on what, empty while that is being arranged."""
+    pulls = open_pulls(repository, wants_pulls(issues), fixes.keys())
+    edited = edited_issues(issues)
     by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
-    for issue in found:
-        if issue.number not in fixes_by_pull:
+    for issue in issues:
+        if issue.number not in fixes:
             withheld = withheld_reason(issue, edited)
             yield issue_subject(
-                repository, issue, by_issue.get(issue.number), at_work.get(issue.number), withheld
+                repository, issue, by_issue.get(issue.number), agents.get(issue.number), withheld
             )
-    yield from fix_subjects(repository, fixes_by_pull, pulls, at_work)
+    yield from fix_subjects(repository, fixes, pulls, agents)
 
 
 def subjects_of(
@@ -86,16 +94,8 @@ def subjects_of(
     """
     if task_type is TaskType.FIX:
         return {subject.facts.number: subject for subject in subjects(repository, numbers)}
-    issues = list(Issue.objects.filter(repository=repository, number__in=numbers, is_open=True))
-    pulls = open_pulls(repository, wants_pulls(issues), ())
-    edited = edited_issues(issues)
-    by_issue = {number: pull for pull in pulls.values() for number in pull.closes}
-    return {
-        issue.number: issue_subject(
-            repository, issue, by_issue.get(issue.number), None, withheld_reason(issue, edited)
-        )
-        for issue in issues
-    }
+    rows = Issue.objects.filter(repository=repository, number__in=numbers, is_open=True)
+    return {subject.facts.number: subject for subject in make_subjects(repository, list(rows), {}, {})}
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:
@@ -111,22 +111,6 @@ def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int])
         pull.number: pull
         for pull in PullRequest.objects.filter(wanted, repository=repository).order_by("number")
     }
-
-
-def labels_at_work(labels: Iterable[str], agent: str) -> list[str]:
-    """An issue's labels while that agent has it: GitHub has our two, the row may not have heard of it yet."""
-    known = list(labels)
-    return known + [name for name in (IN_PROGRESS, agent) if name not in known]
-
-
-def relabelled(raw: dict[str, Any], labels: Iterable[str]) -> dict[str, Any]:
-    """GitHub's JSON of an issue with these labels."""
-    known = {
-        our_word(label["name"]): label
-        for label in raw.get("labels") or []
-        if isinstance(label, dict) and isinstance(label.get("name"), str)
-    }
-    return {**raw, "labels": [known.get(name, {"name": name}) for name in labels]}
 
 
 def issue_subject(
@@ -156,10 +140,10 @@ def issue_subject(
 
 def fix_subjects(
     repository: Repository,
-    fixes: dict[int, FixTask],
-    pulls: dict[int, PullRequest],
+    fixes: Mapping[int, FixTask],
+    pulls: Mapping[int, PullRequest],
     at_work: Collection[int],
-) -> Iterable[Subject]:
+) -> Iterator[Subject]:
     """Fix tasks take role and priority labels from their pull request, else from the issue that it closes."""
     closed_numbers = {number for n in fixes if n in pulls for number in pulls[n].closes}
     closed = {
@@ -186,8 +170,6 @@ def fix_subjects(
 
 
 def fix_labels(pull: PullRequest, issue: Issue | None) -> tuple[str, ...]:
-    from django.conf import settings
-
     labels = list(pull.labels)
     if issue is not None:
         roles = settings.BROKER.role_names
@@ -196,3 +178,8 @@ def fix_labels(pull: PullRequest, issue: Issue | None) -> tuple[str, ...]:
         if priority_of(labels) is None:
             labels += [label for label in issue.labels if priority_of([label]) is not None]
     return tuple(labels)
+
+
+def not_offered_reason(subject: Subject) -> Reason | None:
+    verdict = decide(subject.facts)
+    return verdict.reason if isinstance(verdict, NotOffered) else None

@@ -9,12 +9,12 @@ from django.conf import settings
 from django.db.models import Exists, Min, OuterRef, Q, QuerySet
 from redis.exceptions import RedisError
 
-from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
-from tasks.lifecycle import LIVE_STATES, PARKED, Gate, NotOffered, classify, why_not
+from tasks.lifecycle import LIVE_STATES, PARKED, Gate, NotOffered, why_not
 from tasks.models import Assignment, Issue, Repository
 from tasks.offers.candidates import subjects
-from tasks.offers.index import QUEUES, keys_of, review_delay
+from tasks.offers.index import keys_of, queue_keys
+from tasks.offers.policy import decide
 from tasks.reasons import Reason, ReasonCode
 
 
@@ -36,7 +36,7 @@ def reasons(issues: Collection[Issue], now: datetime) -> dict[int, Reason]:
         own = {issue.number: issue for issue in issues if issue.repository_id == repository.pk}
         verdicts = {}
         for subject in subjects(repository, list(own)):
-            verdict = classify(subject.facts, settings.BROKER.role_names, review_delay())
+            verdict = decide(subject.facts)
             if isinstance(verdict, NotOffered):
                 verdicts[subject.facts.number] = verdict.reason
             else:
@@ -86,8 +86,8 @@ def on_offer(rows: QuerySet[Issue]) -> QuerySet[Issue]:
 def queued_numbers(repository: Repository) -> list[int]:
     try:
         pipe = redis_client().pipeline(transaction=False)
-        for queue in QUEUES:
-            pipe.zrange(keys_of(repository).key(k.QUEUE, priority=queue), 0, 9999)
+        for queue in queue_keys(keys_of(repository)):
+            pipe.zrange(queue, 0, 9999)
         answers: Iterable[list[str]] = pipe.execute()
     except RedisError:
         return []
@@ -98,6 +98,6 @@ def queue_lengths(repositories: Iterable[Repository]) -> int:
     """How many issues are on offer, by the queues. Raises redis-py's errors."""
     pipe = redis_client().pipeline(transaction=False)
     for repository in repositories:
-        for queue in QUEUES:
-            pipe.zcard(keys_of(repository).key(k.QUEUE, priority=queue))
+        for queue in queue_keys(keys_of(repository)):
+            pipe.zcard(queue)
     return sum(pipe.execute())

@@ -8,15 +8,26 @@ until somebody has looked at the difference: see :mod:`tasks.services.approvals`
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import timedelta
 
 from django.conf import settings
 
-from tasks.lifecycle import NEEDS_REVIEW
+from broker_project.lib.config.dynamic import REVIEW_DELAY_MINUTES, value_of
+from tasks.lifecycle import NEEDS_REVIEW, IssueFacts, NotOffered, Offer, classify
 from tasks.models import EditedIssue, Issue
 from tasks.reasons import Reason, ReasonCode
 
 # GitHub's words for those who own the repository, belong to its organisation or were invited to it.
 WRITERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+
+
+def review_delay() -> timedelta:
+    return timedelta(minutes=value_of(REVIEW_DELAY_MINUTES))
+
+
+def decide(facts: IssueFacts) -> Offer | NotOffered:
+    """Whether an issue can be handed out, by the settings in force."""
+    return classify(facts, settings.BROKER.role_names, review_delay())
 
 
 def is_author_refused(issue: Issue) -> bool:

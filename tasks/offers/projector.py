@@ -1,226 +1,40 @@
-"""What Redis shows of issues, processes and tasks (seeds 000 and 002), one batch a change.
+"""Redis shows what the rows say. The rows decide; losing Redis loses no work.
 
-The rows of the database decide; these keys are for people and programs that watch. Losing them loses no work:
-``restore_state`` writes them again.
+:func:`project` brings every key that shows some numbers in line with their rows: seed 000's caches, ``open_issues``,
+seed 002's status, processes and tasks, the offer index and its queues. Whoever changes rows calls it after the commit,
+and nothing else. :func:`rebuild` is the same for all numbers of a repository.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar, cast
 
 import redis
-from django.db.models import QuerySet
+from django.db.models import OuterRef, Q, Subquery
 from django.utils import timezone
 
-from broker_project.lib.config.dynamic import CLAUDE_TIMEOUT, value_of
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.batch import Batch
-from broker_project.lib.redis.client import redis_client
-from broker_project.lib.redis.keys import ISSUE_STATUS_EVENTS
-from broker_project.lib.redis.keyspace import Keyspace
-from broker_project.lib.redis.locks import RELEASE
-from tasks.lifecycle import (
-    LIVE_STATES,
-    AssignmentState,
-    IssueStatus,
-    TaskType,
-    status_after,
-    status_word,
-)
+from broker_project.lib.redis.client import keyspace, redis_client, run_script
+from broker_project.lib.redis.locks import LockHeld, held_lock, new_owner
+from tasks.lifecycle import LIVE_STATES, AssignmentState
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
-from tasks.offers.candidates import fix_labels, labels_at_work
-from tasks.offers.index import LUA, keys_of, refresh_issues
-from tasks.offers.issue_keys import ENDED_STATE_SECONDS
+from tasks.offers.candidates import make_subjects
+from tasks.offers.index import keys_of, load_script, queue_keys
+from tasks.offers.open_issues import CHUNK, SPARE_BYTES, write_open_issues
+from tasks.offers.policy import index_mark
+from tasks.offers.redis_view import Instructions, NumberRows, show
+from tasks.offers.wake_ups import wake_for_best_bucket, wake_for_offers
 
 log = get_logger(__name__)
 
-AT_WORK = (LUA / "at_work.lua").read_text()
-HEARTBEAT_SAVE_SECONDS = 60
-ENDED_STATE = timedelta(seconds=ENDED_STATE_SECONDS)
+PROJECT = load_script("project")
+STEP = 12  # numbers a call: about a millisecond for which no other reader is served
 
-
-def lease_seconds() -> int:
-    return value_of(CLAUDE_TIMEOUT)
-
-
-def lease_expires_at(last_heartbeat_at: datetime) -> datetime:
-    return last_heartbeat_at + timedelta(seconds=lease_seconds())
-
-
-def next_midnight(now: datetime) -> datetime:
-    local = timezone.localtime(now)
-    return (local + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-class Change:
-    """Commands that go to Redis together, about one assignment."""
-
-    def __init__(self, assignment: Assignment, now: datetime, batch: Batch | None = None) -> None:
-        self.assignment = assignment
-        self.now = now
-        self.keys: Keyspace = keys_of(assignment.repository)
-        self.batch = batch if batch is not None else Batch(redis_client())
-
-    def labels(self, labels: list[str]) -> None:
-        """The labels as they are after an ending."""
-        key = self.keys.key(k.ISSUE_METADATA, number=self.assignment.number)
-        self.batch.hset(key, {"labels": json.dumps(labels, ensure_ascii=False)})
-
-    def candidate(self, status: str) -> None:
-        a = self.assignment
-        key = self.keys.key(k.TASK_CANDIDATE, number=a.number, agent=a.agent.name)
-        self.batch.set(key, self.candidate_document(status), ex=self.keys.ttl_seconds(k.TASK_CANDIDATE))
-
-    def candidate_document(self, status: str) -> str:
-        a = self.assignment
-        document = {
-            "issue_id": a.number,
-            "agent_id": a.agent.name,
-            "task_type": a.task_type,
-            "status": status,
-            "assignment_id": a.pk,
-            "updated_at": self.now.isoformat(),
-        }
-        return json.dumps(document)
-
-    def info(self, **fields: str) -> None:
-        key = self.keys.key(k.TASK_INFO, id=self.assignment.pk)
-        self.batch.hset(key, fields)
-        self.batch.expire(key, self.keys.ttl_seconds(k.TASK_INFO))
-
-    def at_work(self, *, begins: bool = False) -> None:
-        """Everything that says: this agent works on this issue. ``begins``: from now on, so others are told."""
-        a, key = self.assignment, self.keys.key
-        agent, process, beat = a.agent.name, a.process_id, a.last_heartbeat_at
-        remaining = lease_expires_at(beat) - self.now
-        names = [
-            key(k.ISSUE_METADATA, number=a.number),
-            key(k.ISSUES_PROCESSING),
-            key(k.PROCESS_INFO, process=process),
-            key(k.PROCESS_HEARTBEAT, process=process),
-            key(k.PROCESSES_ACTIVE),
-            key(k.PROCESSES_ZOMBIES),
-            key(k.AGENT_CURRENT_TASK, agent=agent),
-            key(k.TASK_INFO, id=a.pk),
-        ]
-        given: list[str | int | float] = [
-            a.number,
-            agent,
-            a.pk,
-            a.repository.full_name,
-            a.task_type,
-            a.branch,
-            process,
-            (a.started_at or a.created_at).isoformat(),
-            str(a.answer.get("title", ""))[:500],
-            str(a.answer.get("issue_url", "")),
-            json.dumps(a.answer.get("labels", []), ensure_ascii=False),
-            beat.isoformat(),
-            beat.timestamp(),
-            int(a.is_cancelled),
-            max(1, int(remaining.total_seconds())),
-            self.keys.ttl_seconds(k.AGENT_CURRENT_TASK),
-            self.keys.ttl_seconds(k.TASK_INFO),
-        ]
-        if begins:
-            names += [
-                key(k.ISSUE_STATUS, number=a.number),
-                key(k.TASK_CANDIDATE, number=a.number, agent=agent),
-            ]
-            given += [
-                self.now.isoformat(),
-                key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS),
-                status_event(a.repository, a.number, IssueStatus.PROCESSING, self.now, a),
-                self.candidate_document("assigned"),
-                self.keys.ttl_seconds(k.TASK_CANDIDATE),
-            ]
-        self.batch.eval(AT_WORK, len(names), *names, *given)
-
-    def no_longer_at_work(self, process_status: str, *, is_zombie: bool) -> None:
-        a, keys, batch = self.assignment, self.keys, self.batch
-        batch.srem(keys.key(k.ISSUES_PROCESSING), a.number)
-        batch.srem(keys.key(k.PROCESSES_ACTIVE), a.process_id)
-        batch.delete(keys.key(k.PROCESS_HEARTBEAT, process=a.process_id))
-        info = keys.key(k.PROCESS_INFO, process=a.process_id)
-        batch.hset(info, mapping={"status": process_status, "endedAt": self.now.isoformat()})
-        batch.expire(info, ENDED_STATE_SECONDS)
-        if is_zombie:
-            batch.sadd(keys.key(k.PROCESSES_ZOMBIES), a.process_id)
-        # It may have taken another one since.
-        batch.eval(RELEASE, 1, keys.key(k.AGENT_CURRENT_TASK, agent=a.agent.name), a.number)
-        self.info(state=process_status)
-
-    def result(self, outcome: str) -> None:
-        a = self.assignment
-        key = self.keys.key(k.TASK_RESULT, id=a.pk)
-        document = {
-            "id": str(a.pk),
-            "state": outcome,
-            "result": json.dumps(a.result, ensure_ascii=False),
-            "reason": a.reason,
-            "endedAt": self.now.isoformat(),
-        }
-        self.batch.hset(key, mapping=document)
-        self.batch.expire(key, self.keys.ttl_seconds(k.TASK_RESULT))
-
-
-def publish_status(
-    batch: Batch,
-    keys: Keyspace,
-    repository: Repository,
-    number: int,
-    word: IssueStatus,
-    now: datetime,
-    assignment: Assignment | None = None,
-) -> None:
-    channel = keys.key(k.CHANNEL_EVENTS, type=ISSUE_STATUS_EVENTS)
-    batch.publish(channel, status_event(repository, number, word, now, assignment))
-
-
-def status_event(
-    repository: Repository, number: int, word: IssueStatus, now: datetime, assignment: Assignment | None
-) -> str:
-    event = {
-        "issue": number,
-        "status": str(word),
-        "processId": assignment.process_id if assignment else None,
-        "repository": repository.full_name,
-        "timestamp": now.isoformat(),
-    }
-    return json.dumps(event)
-
-
-def count_daily(batch: Batch, keys: Keyspace, field: str, now: datetime, number: int = 1) -> None:
-    key = keys.key(k.STATS_ISSUES_DAILY, date=timezone.localtime(now).date().isoformat())
-    batch.hincrby(key, field, number)
-    batch.expire(key, keys.ttl_seconds(k.STATS_ISSUES_DAILY))
-
-
-def completed_today(batch: Batch, keys: Keyspace, number: int, now: datetime) -> None:
-    key = keys.key(k.ISSUES_COMPLETED_TODAY)
-    batch.sadd(key, number)
-    batch.expireat(key, int(next_midnight(now).timestamp()))
-
-
-ENDING_COUNTERS = {
-    AssignmentState.COMPLETED: "completed",
-    AssignmentState.FAILED: "failed",
-    AssignmentState.LOST: "failed",
-    AssignmentState.RELEASED: "released",
-}
-TYPE_COUNTERS = {TaskType.REVIEW: "reviewed", TaskType.FIX: "fixed"}
-
-
-def record_assigned(batch: Batch, assignments: Sequence[Assignment], now: datetime) -> None:
-    """Queue what assignments of one repository show. The caller adds the index and runs the batch."""
-    for assignment in assignments:
-        Change(assignment, now, batch).at_work(begins=True)
-    count_daily(batch, keys_of(assignments[0].repository), "assigned", now, len(assignments))
+T = TypeVar("T")
 
 
 def project(
@@ -234,8 +48,8 @@ def project(
     """Bring every Redis key that shows these numbers in line with their rows; how many came on offer.
 
     Call it after the commit of whatever changed rows of issues, pull requests, fix tasks or assignments. It is safe
-    at any time and from any process, and may be repeated. A Redis that does not answer is logged: the sweep or the
-    next rebuild makes up for it.
+    at any time and from any process, and may be repeated. Only what differs is written. A Redis that does not answer
+    is logged: the sweep or the next rebuild makes up for it.
 
     Two things no row tells, so the caller does: ``counts`` are the daily counters to raise by one, ``unlock`` names
     the agents whose claims on issues have come to their end.
@@ -243,9 +57,8 @@ def project(
     try:
         return write_projection(repository, numbers, now, counts=counts, unlock=unlock)
     except redis.exceptions.RedisError as error:
-        log.warning(
-            "Redis is behind", repository=repository.full_name, numbers=list(numbers), error=str(error)
-        )
+        known = sorted(numbers)[:20]
+        log.warning("Redis is behind", repository=repository.full_name, numbers=known, error=str(error))
         return 0
 
 
@@ -256,182 +69,196 @@ def write_projection(
     *,
     counts: Iterable[str] = (),
     unlock: Mapping[int, str] | None = None,
+    is_forced: bool = False,
 ) -> int:
-    """As :func:`project`, but raises redis-py's errors."""
-    keys = keys_of(repository)
-    batch = Batch(redis_client())
-    for number in numbers:
-        _show_number(batch, repository, keys, number, now)
+    """As :func:`project`, but raises redis-py's errors.
+
+    ``is_forced`` also mends what is lost or wrong beside an entry of the index that is right.
+    """
+    writer = ProjectionWriter(repository, now, is_forced=is_forced)
     for field in counts:
-        count_daily(batch, keys, field, now)
+        writer.out.count(field)
     for number, agent in (unlock or {}).items():
-        batch.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), agent)
-    batch.execute()
-    return refresh_issues(repository, numbers, now)
+        writer.out.unlock(number, agent)
+    for chunk in parts_of(sorted(set(numbers)), CHUNK):
+        for step in parts_of(read_rows(repository, chunk, now), STEP):
+            for rows in step:
+                show(rows, repository.full_name, writer.out)
+            writer.send()
+    writer.send()
+    return writer.finish()
 
 
-def _show_number(batch: Batch, repository: Repository, keys: Keyspace, number: int, now: datetime) -> None:
-    rows = Assignment.objects.filter(repository=repository, number=number).select_related(
-        "agent", "repository"
-    )
-    live = rows.filter(state=AssignmentState.LIVE).first()
-    last = live or rows.exclude(state__in=LIVE_STATES).order_by("-id").first()
-    row: Issue | PullRequest | None = (
-        Issue.objects.filter(repository=repository, number=number).defer("raw", "body").first()
-        or PullRequest.objects.filter(repository=repository, number=number).first()
-    )
-    _show_fix(batch, repository, keys, number)
-    if live is not None:
-        change = Change(live, now, batch)
-        change.at_work()
-        if row is not None:
-            change.labels(labels_at_work(row.labels, live.agent.name))
-        change.candidate("assigned")
-    elif last is not None and last.ended_at is not None and now - last.ended_at < ENDED_STATE:
-        state = AssignmentState(last.state)
-        change = Change(last, now, batch)
-        change.no_longer_at_work(str(state), is_zombie=state is AssignmentState.LOST)
-        change.result(str(state))
-        change.candidate(candidate_status(last))
-        if row is not None:
-            change.labels(row.labels)
-        if state is AssignmentState.COMPLETED and last.ended_at >= next_midnight(now) - timedelta(days=1):
-            completed_today(batch, keys, number, now)
-    word, reason = shown_status(row, live, last)
-    _show_status(batch, repository, keys, number, word, reason, live or last, now)
-    if row is None or (not row.is_open and live is None):
-        for spec in (k.ISSUE_STATUS, k.ISSUE_METADATA):
-            batch.expire(keys.key(spec, number=number), ENDED_STATE_SECONDS)
+def parts_of(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (things[start : start + size] for start in range(0, len(things), size))
 
 
-def candidate_status(ended: Assignment) -> str:
-    if ended.state != AssignmentState.COMPLETED:
-        return "pending"
-    return "needs_review" if ended.task_type == TaskType.DEVELOPMENT else "completed"
+class ProjectionWriter:
+    """Sends instructions to Redis, one script call a step, and adds up what they changed."""
+
+    def __init__(self, repository: Repository, now: datetime, *, is_forced: bool) -> None:
+        keys = keys_of(repository)
+        self.repository, self.now = repository, now
+        self.out = Instructions(keys, now)
+        self.new_offers: list[list[str]] = []
+        self.is_best_changed = self.is_array_full = False
+        self.failure = ""
+        index = (k.INDEX_ENTRIES, k.INDEX_OPEN, k.INDEX_WAITING, k.INDEX_CLAIMED)
+        self.names = [
+            keyspace().key(k.TEMP, name="nothing"),
+            *(keys.key(spec) for spec in index),
+            *queue_keys(keys),
+            keys.key(k.OPEN_ISSUES),
+            keys.key(k.INDEX_SLOTS),
+        ]
+        self.head: list[str | int | float] = [
+            *(keys.stem(spec) for spec in (k.INDEX_OFFER, k.INDEX_FLOAT, k.INDEX_WORKING)),
+            now.timestamp(),
+            now.isoformat(),
+            repository.full_name,
+            keys.key(k.CHANNEL_EVENTS, type=k.ISSUE_STATUS_EVENTS),
+            int(is_forced),
+            SPARE_BYTES,
+        ]
+
+    def send(self) -> None:
+        if not self.out.words:
+            return
+        words, self.out.words = self.out.words, []
+        answer = run_script(redis_client(), PROJECT, len(self.names), *self.names, *self.head, *words)
+        self.new_offers += json.loads(answer[0])
+        self.is_best_changed |= bool(answer[1])
+        self.is_array_full |= bool(answer[2])
+        self.failure = self.failure or answer[3]
+
+    def finish(self) -> int:
+        """How many came on offer. Raises ResponseError if Redis refused some of it; the rest was done."""
+        if self.is_array_full:
+            write_open_issues(self.repository)
+        if self.is_best_changed:
+            wake_for_best_bucket(self.repository)
+        elif self.new_offers:
+            wake_for_offers(self.new_offers)
+        if self.failure:
+            raise redis.exceptions.ResponseError(self.failure)
+        return len(self.new_offers)
 
 
-def shown_status(
-    row: Issue | PullRequest | None, live: Assignment | None, last: Assignment | None
-) -> tuple[IssueStatus, str]:
-    """The word, and the reason beside it."""
-    if live is not None:
-        return IssueStatus.PROCESSING, ""
-    by_labels = status_word(row.labels if row else (), is_open=row is not None and row.is_open)
-    if last is None or last.ended_at is None:
-        return by_labels, ""
-    review_at = row.review_detected_at if isinstance(row, Issue) else None
-    word, is_by_attempt = status_after(
-        by_labels,
-        AssignmentState(last.state),
-        TaskType(last.task_type),
-        is_outdated=review_at is not None and review_at > last.ended_at,
-    )
-    return word, last.reason[:500] if is_by_attempt else ""
+# The rows
 
 
-def _show_status(
-    batch: Batch,
-    repository: Repository,
-    keys: Keyspace,
-    number: int,
-    word: IssueStatus,
-    reason: str,
-    assignment: Assignment | None,
-    now: datetime,
-) -> None:
-    key = keys.key(k.ISSUE_STATUS, number=number)
-    before = redis_client().hget(key, "status")
-    if before == word:
-        return
-    if before is None and assignment is None:
-        return  # the refresh writes the first one
-    mapping = {"status": str(word), "updatedAt": now.isoformat()}
-    batch.hdel(key, "reason")
-    if assignment is not None:
-        mapping["agent"] = assignment.agent.name
-    if reason:
-        mapping["reason"] = reason
-    batch.hset(key, mapping=mapping)
-    batch.persist(key)
-    is_of_work = IssueStatus.PROCESSING in (before, word)
-    publish_status(batch, keys, repository, number, word, now, assignment if is_of_work else None)
+def midnight_before(now: datetime) -> datetime:
+    return timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _show_fix(batch: Batch, repository: Repository, keys: Keyspace, number: int) -> None:
-    key = keys.key(k.TASK_FIX, pull=number)
-    fix = FixTask.pending(repository).filter(pull_number=number).first()
-    pull = PullRequest.objects.filter(repository=repository, number=number).first() if fix else None
-    if fix is None or pull is None:
-        batch.delete(key)
-        return
-    issue = Issue.objects.filter(repository=repository, number__in=pull.closes).first()
-    document = {
-        "issue_id": fix.pull_number,
-        "title": pull.title,
-        "body": "\n".join(f"- {comment}" for comment in fix.comments),
-        "html_url": pull.html_url,
-        "labels": list(fix_labels(pull, issue)),
-        "task_type": str(TaskType.FIX),
+def numbers_to_show(repository: Repository, now: datetime) -> set[int]:
+    """All that is open, at work, or was completed today."""
+    attempts = Assignment.objects.filter(repository=repository)
+    shown = attempts.filter(Q(state__in=LIVE_STATES) | completed_since(midnight_before(now)))
+    numbers = set(shown.values_list("number", flat=True))
+    numbers |= set(Issue.objects.filter(repository=repository, is_open=True).values_list("number", flat=True))
+    return numbers | set(FixTask.pending(repository).values_list("pull_number", flat=True))
+
+
+def completed_since(moment: datetime) -> Q:
+    return Q(state=AssignmentState.COMPLETED, ended_at__gte=moment)
+
+
+def read_rows(repository: Repository, numbers: Sequence[int], now: datetime) -> list[NumberRows]:
+    """Two queries while all numbers are issues that nobody is to review."""
+    issues = {row.number: row for row in Issue.objects.filter(repository=repository, number__in=numbers)}
+    others = [number for number in numbers if number not in issues]
+    pulls = PullRequest.objects.filter(repository=repository, number__in=others) if others else ()
+    fixes = FixTask.pending(repository).filter(pull_number__in=others) if others else ()
+    pulls_by_number = {pull.number: pull for pull in pulls}
+    fixes_by_number = {fix.pull_number: fix for fix in fixes}
+    midnight = midnight_before(now)
+    live, ended, completed = {}, {}, set()
+    for row in read_attempts(repository, numbers, midnight):
+        if row.state in LIVE_STATES:
+            live[row.number] = row
+            continue
+        ended[row.number] = row
+        if row.state == AssignmentState.COMPLETED and row.ended_at is not None and row.ended_at >= midnight:
+            completed.add(row.number)
+    agents = {n: row.agent.name if row.state == AssignmentState.LIVE else "" for n, row in live.items()}
+    open_issues = [issue for issue in issues.values() if issue.is_open]
+    candidates = {
+        candidate.facts.number: candidate
+        for candidate in make_subjects(repository, open_issues, fixes_by_number, agents)
     }
-    batch.set(key, json.dumps(document, ensure_ascii=False), ex=keys.ttl_seconds(k.TASK_FIX))
-
-
-def ending_counts(assignment: Assignment) -> list[str]:
-    """The daily counters that the end of this assignment raises."""
-    found = [ENDING_COUNTERS.get(AssignmentState(assignment.state))]
-    if assignment.state == AssignmentState.COMPLETED:
-        found.append(TYPE_COUNTERS.get(TaskType(assignment.task_type)))
-    return [name for name in found if name]
-
-
-def live_assignments(repository: Repository) -> QuerySet[Assignment]:
-    return Assignment.objects.filter(repository=repository, state__in=LIVE_STATES).select_related(
-        "agent", "repository"
-    )
-
-
-def restore_state(repository: Repository, now: datetime) -> int:
-    """Write again what Redis may have forgotten of the work in hand."""
-    keys = keys_of(repository)
-    batch = Batch(redis_client())
-    live = list(live_assignments(repository).filter(state=AssignmentState.LIVE))
-    batch.delete(keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE))
-    for assignment in live:
-        change = Change(assignment, now, batch)
-        change.at_work()
-        batch.hset(
-            keys.key(k.ISSUE_STATUS, number=assignment.number),
-            mapping={
-                "status": str(IssueStatus.PROCESSING),
-                "agent": assignment.agent.name,
-                "updatedAt": now.isoformat(),
-            },
-        )
-    since = next_midnight(now) - timedelta(days=1)
-    done = Assignment.objects.filter(
-        repository=repository, state=AssignmentState.COMPLETED, ended_at__gte=since
-    )
-    for number in done.values_list("number", flat=True).distinct():
-        completed_today(batch, keys, number, now)
-    batch.execute()
-    return len(live)
-
-
-def heartbeat_arguments(
-    keys: Keyspace, assignment_id: int, agent: str, number: int, progress: str, now: datetime
-) -> list[Any]:
-    process = f"issue-{number}-{agent}"
     return [
-        3,
-        keys.key(k.TASK_INFO, id=assignment_id),
-        keys.key(k.PROCESS_HEARTBEAT, process=process),
-        keys.key(k.AGENT_CURRENT_TASK, agent=agent),
-        agent,
-        now.isoformat(),
-        now.timestamp(),
-        lease_seconds(),
-        keys.ttl_seconds(k.AGENT_CURRENT_TASK),
-        redact(progress) if progress else "",
-        # The row decides who is lost, so it hears of a heartbeat well within a lease, however short that is.
-        min(HEARTBEAT_SAVE_SECONDS, lease_seconds() // 3),
+        NumberRows(
+            number,
+            issue=issues.get(number),
+            pull=pulls_by_number.get(number),
+            fix=fixes_by_number.get(number),
+            live=live[number] if agents.get(number) else None,
+            ended=ended.get(number),
+            is_completed_today=number in completed,
+            candidate=candidates.get(number),
+        )
+        for number in numbers
     ]
+
+
+def read_attempts(repository: Repository, numbers: Sequence[int], midnight: datetime) -> Iterable[Assignment]:
+    """The one at work, the last that ended, and those completed today; the oldest first.
+
+    An aborted one never reached an agent: there is nothing to show of it.
+    """
+    rows = Assignment.objects.filter(repository=repository)
+    ended = rows.filter(number=OuterRef("number"), ended_at__isnull=False)
+    last = ended.exclude(state=AssignmentState.ABORTED).order_by("-pk").values("pk")[:1]
+    wanted = Q(state__in=LIVE_STATES) | Q(pk=Subquery(last)) | completed_since(midnight)
+    return rows.filter(wanted, number__in=numbers).select_related("agent").defer("answer").order_by("pk")
+
+
+# All of a repository
+
+
+def rebuild(repository: Repository, now: datetime) -> int:
+    """Project all numbers of a repository, without a moment in which Redis shows nothing; how many came on offer."""
+    client, keys = redis_client(), keys_of(repository)
+    known = client.hscan_iter(keys.key(k.INDEX_ENTRIES), count=CHUNK)
+    numbers = {int(number) for number, _entry in known} | numbers_to_show(repository, now)
+    numbers |= remove_stale_members(repository)
+    write_open_issues(repository)
+    count = write_projection(repository, numbers, now, is_forced=True)
+    client.set(keys.key(k.INDEX_READY), index_mark(repository.full_name))
+    return count
+
+
+def remove_stale_members(repository: Repository) -> set[int]:
+    """Take out of the sets of work in hand whatever is not; the numbers of these issues.
+
+    The sets are read before the rows: whoever joins them in between is not touched.
+    """
+    client, keys = redis_client(), keys_of(repository)
+    processing, active = keys.key(k.ISSUES_PROCESSING), keys.key(k.PROCESSES_ACTIVE)
+    shown, shown_active = (cast("set[str]", client.smembers(key)) for key in (processing, active))
+    live = Assignment.objects.filter(repository=repository, state=AssignmentState.LIVE).select_related(
+        "agent"
+    )
+    rows = list(live.defer("answer"))
+    stale = shown - {str(row.number) for row in rows}
+    for key, members in ((processing, stale), (active, shown_active - {row.process_id for row in rows})):
+        if members:
+            client.srem(key, *members)
+    return {int(member) for member in stale if member.isdecimal()}
+
+
+def rebuild_if_needed(repository: Repository, now: datetime) -> bool:
+    """Rebuild if Redis does not have this repository's index, or another's. One process does it at a time."""
+    client, keys = redis_client(), keys_of(repository)
+    ready, mark = keys.key(k.INDEX_READY), index_mark(repository.full_name)
+    if client.get(ready) == mark:
+        return False
+    try:
+        with held_lock(client, keys.key(k.LOCK_PROCESS, name="index"), new_owner("index"), 30):
+            if client.get(ready) != mark:
+                log.info("building the offer index", repository=repository.full_name)
+                rebuild(repository, now)
+    except LockHeld:
+        return False
+    return True

@@ -6,40 +6,26 @@ process dies in between, the row tells the sweep what may have been done.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
-from redis.exceptions import RedisError
 
 from broker_project.lib.errors import Missing, OutsideError, Rejected
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
-from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.batch import Batch
-from broker_project.lib.redis.client import redis_client
-from broker_project.lib.redis.locks import RELEASE, release_lock
 from tasks.github.branches import BranchPlan
 from tasks.github.client import GitHubClient, client_for
-from tasks.github.label_marks import queue_label_marks
-from tasks.lifecycle import IN_PROGRESS, AssignmentState, NotOffered, TaskType, classify, role_for
+from tasks.github.label_marks import mark_labels_changed
+from tasks.lifecycle import IN_PROGRESS, AssignmentState, NotOffered, TaskType, role_for
 from tasks.models import Agent, Assignment, FixTask, Issue, PullRequest, Repository
-from tasks.offers.candidates import Subject, relabelled, subjects_of
-from tasks.offers.index import (
-    PUT,
-    keys_of,
-    make_entry,
-    put_arguments,
-    queue_slots,
-    refresh_issues,
-    review_delay,
-)
-from tasks.offers.projector import lease_expires_at, lease_seconds, record_assigned
+from tasks.offers.candidates import Subject, subjects_of
+from tasks.offers.heartbeat import lease_expires_at, lease_seconds
+from tasks.offers.policy import decide
+from tasks.offers.projector import project
 from tasks.prompts import build_prompt
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.agents import agent_named
@@ -115,7 +101,7 @@ def assign_claim(claim: Claim, agent: Agent | None = None) -> Assigned | Skipped
         # There may be no row that tells the sweep, so nobody else would release the lock before it expires.
         try:
             give_back(claim.repository, claim.number, claim.agent_name, timezone.now())
-        except (OperationalError, RedisError) as error:
+        except OperationalError as error:
             log.warning("claim not given back", issue=claim.number, error=str(error))
         raise
 
@@ -129,7 +115,7 @@ def begin(claim: Claim, agent: Agent | None) -> PendingAssignment | Skipped | Ag
     candidate = subjects_of(claim.repository, [claim.number], claim.task_type).get(claim.number)
     if candidate is None:
         return Skipped(Reason.of(ReasonCode.GONE))
-    verdict = classify(candidate.facts, settings.BROKER.role_names, review_delay())
+    verdict = decide(candidate.facts)
     if isinstance(verdict, NotOffered):  # the index was behind the rows
         return Skipped(verdict.reason)
     branch, base_branch = branches_of(candidate, verdict.task_type, claim.repository)
@@ -247,32 +233,10 @@ def finish(
         )
         event.save(force_insert=True)
     assignment.state = AssignmentState.LIVE
-    try:
-        show_assigned(pending, now)
-    except RedisError as error:
-        # The row is live, so the agent keeps its task. Its next heartbeat, the sweep or a rebuild writes this again.
-        log.warning("Redis is behind", assignment=assignment.pk, error=str(error))
+    mark_labels_changed(assignment.repository_id, assignment.number)
+    unlock = {assignment.number: assignment.agent.name}
+    project(assignment.repository, [assignment.number], now, counts=["assigned"], unlock=unlock)
     return Assigned(assignment, assignment.answer)
-
-
-def show_assigned(pending: PendingAssignment, now: datetime) -> None:
-    """State, index, caches and lock in one batch."""
-    assignment, candidate = pending.assignment, pending.candidate
-    number, labels = assignment.number, tuple(assignment.answer["labels"])
-    keys = keys_of(assignment.repository)
-    batch = Batch(redis_client())
-    record_assigned(batch, [assignment], now)
-    facts = replace(candidate.facts, labels=labels, is_taken=True)
-    entry = make_entry(facts, counts_as_open=candidate.counts_as_open)
-    batch.eval(PUT, *put_arguments(keys, [(number, entry)], now))
-    if candidate.issue is not None and candidate.fix is None:
-        raw = relabelled(candidate.issue.raw, labels)
-        batch.set(keys.key(k.ISSUE, number=number), json.dumps(raw, ensure_ascii=False))
-        queue_slots(batch, keys, {number: raw})
-    queue_label_marks(batch, assignment.repository_id, [number])
-    # The lock last, when everything else is in place.
-    batch.eval(RELEASE, 1, keys.key(k.ISSUE_LOCK, number=number), assignment.agent.name)
-    batch.execute()
 
 
 def make_answer(
@@ -352,8 +316,7 @@ def undo(assignment: Assignment, error: OutsideError, now: datetime) -> None:
 
 def give_back(repository: Repository, number: int, agent_name: str, now: datetime) -> None:
     """Release the lock if it is still ours, and put the issue where its rows say it belongs."""
-    release_lock(redis_client(), keys_of(repository).key(k.ISSUE_LOCK, number=number), agent_name)
-    refresh_issues(repository, [number], now)
+    project(repository, [number], now, unlock={number: agent_name})
 
 
 def remember_refusal(pending: PendingAssignment, error: OutsideError) -> None:
@@ -363,4 +326,4 @@ def remember_refusal(pending: PendingAssignment, error: OutsideError) -> None:
         FixTask.objects.filter(pk=candidate.fix.pk).update(state=FixTask.State.EXPIRED)
     elif candidate.issue is not None:
         remember_refused(candidate.issue, error)
-    refresh_issues(assignment.repository, [assignment.number], timezone.now())
+    project(assignment.repository, [assignment.number], timezone.now())

@@ -5,25 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-
-from django.conf import settings
 
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import keyspace, redis_client
+from broker_project.lib.redis.client import redis_client, run_script
 from broker_project.lib.redis.flags import parse_flag
-from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, classify, why_not
+from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, why_not
 from tasks.models import Agent, Assignment, Repository
 from tasks.offers.candidates import subjects
-from tasks.offers.index import CLAIM_MEMORY_SECONDS, QUEUES, keys_of, review_delay
+from tasks.offers.index import CLAIM_ONE, claim_one_arguments
+from tasks.offers.policy import decide
 from tasks.services.assignment import AgentBusy, Assigned, Claim, Skipped, assign_claim
 
 log = get_logger(__name__)
-
-CLAIM_ONE = (Path(__file__).parents[1] / "offers" / "lua" / "claim_one.lua").read_text()
 
 
 class CheckoutRefused(Exception):
@@ -79,7 +74,7 @@ def offer_of(repository: Repository, number: int) -> Offer:
     subject = next(iter(subjects(repository, [number])), None)
     if subject is None:
         raise CheckoutRefused("unknown_issue", f"There is no open issue {number}.")
-    verdict = classify(subject.facts, settings.BROKER.role_names, review_delay())
+    verdict = decide(subject.facts)
     if isinstance(verdict, NotOffered):
         code = "already_checked_out" if subject.facts.is_taken else "not_assignable"
         raise CheckoutRefused(code, f"Issue {number}: {verdict.reason}.")
@@ -94,31 +89,10 @@ def refuse_busy(agent: Agent) -> None:
 
 def take_claim(repository: Repository, number: int, agent: Agent, now: datetime) -> None:
     """Lock the issue for the agent and take it off the index. Raises :class:`CheckoutRefused`."""
-    found: Sequence[Any] = redis_client().eval(
-        CLAIM_ONE, *claim_one_arguments(repository, number, agent, now)
-    )
+    arguments = claim_one_arguments(repository, number, agent.name, secrets.token_hex(8), now)
+    found: Sequence[Any] = run_script(redis_client(), CLAIM_ONE, *arguments)
     if found[0] == "maintenance":
         reason = parse_flag(str(found[1])).reason
         raise CheckoutRefused("maintenance", f"Maintenance: {reason}" if reason else "Maintenance.")
     if found[0] == "locked":
         raise CheckoutRefused("locked", f"Issue {number} is being assigned to {found[1]}.")
-
-
-def claim_one_arguments(repository: Repository, number: int, agent: Agent, now: datetime) -> list[Any]:
-    """Number of keys, keys and arguments of ``claim_one.lua``."""
-    own, keys = keyspace(), keys_of(repository)
-    names = [own.key(k.FLAG_MAINTENANCE), own.key(k.TEMP, name=f"claim:{secrets.token_hex(8)}")]
-    names.append(keys.key(k.ISSUE_LOCK, number=number))
-    names += [keys.key(spec) for spec in (k.INDEX_ENTRIES, k.INDEX_WAITING, k.INDEX_CLAIMED)]
-    names += [keys.key(k.QUEUE, priority=queue) for queue in QUEUES]
-    stems = [keys.stem(spec) for spec in (k.INDEX_OFFER, k.INDEX_FLOAT)]
-    return [
-        len(names),
-        *names,
-        now.timestamp(),
-        agent.name,
-        k.ISSUE_LOCK_SECONDS,
-        CLAIM_MEMORY_SECONDS,
-        number,
-        *stems,
-    ]

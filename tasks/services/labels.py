@@ -13,11 +13,11 @@ from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
 from broker_project.lib.redis.locks import acquire_lock, new_owner, release_lock
+from tasks.github.answers import relabelled
 from tasks.github.client import GitHubClient
 from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, NEEDS_REVIEW, priority_of
 from tasks.models import Assignment, Issue, PullRequest, Repository
-from tasks.offers.candidates import relabelled
 
 log = get_logger(__name__)
 

@@ -30,8 +30,9 @@ from tasks.lifecycle import (
     status_word,
 )
 from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.offers.heartbeat import lease_expires_at
 from tasks.offers.index import keys_of
-from tasks.offers.projector import ending_counts, lease_expires_at, project
+from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event, reason_columns
 from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
@@ -231,6 +232,23 @@ def settle_fix_task(assignment: Assignment, state: AssignmentState) -> None:
 def settle_review(assignment: Assignment, state: AssignmentState) -> None:
     if assignment.task_type == TaskType.REVIEW and state is AssignmentState.COMPLETED:
         remember_review(assignment)
+
+
+ENDING_COUNTERS = {
+    AssignmentState.COMPLETED: "completed",
+    AssignmentState.FAILED: "failed",
+    AssignmentState.LOST: "failed",
+    AssignmentState.RELEASED: "released",
+}
+TYPE_COUNTERS = {TaskType.REVIEW: "reviewed", TaskType.FIX: "fixed"}
+
+
+def ending_counts(assignment: Assignment) -> list[str]:
+    """The daily counters that the end of this assignment raises."""
+    found = [ENDING_COUNTERS.get(AssignmentState(assignment.state))]
+    if assignment.state == AssignmentState.COMPLETED:
+        found.append(TYPE_COUNTERS.get(TaskType(assignment.task_type)))
+    return [name for name in found if name]
 
 
 def show_ended(assignment: Assignment, now: datetime) -> None:

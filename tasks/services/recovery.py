@@ -15,8 +15,8 @@ from broker_project.lib.redis.keyspace import BadKeyField
 from tasks.github.client import client_for
 from tasks.lifecycle import IN_PROGRESS, LIVE_STATES, AssignmentState
 from tasks.models import Agent, Assignment, FixTask, Issue, Repository
-from tasks.offers.index import keys_of, rebuild_if_needed
-from tasks.offers.projector import live_assignments, project
+from tasks.offers.index import keys_of
+from tasks.offers.projector import project, rebuild_if_needed
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.labels import changed_labels, labels_owed, store_labels
 from tasks.services.leases import end, lost_before, show_ended
@@ -79,11 +79,9 @@ def sweep_shown(repository: Repository, now: datetime) -> int:
     keys = keys_of(repository)
     members = cast("set[str]", redis_client().smembers(keys.key(k.ISSUES_PROCESSING)))
     shown = {int(number) for number in members}
-    live = set(
-        live_assignments(repository).filter(state=AssignmentState.LIVE).values_list("number", flat=True)
-    )
-    count = 0
     rows = Assignment.objects.select_related("agent", "repository").filter(repository=repository)
+    live = set(rows.filter(state=AssignmentState.LIVE).values_list("number", flat=True))
+    count = 0
     for number in shown - live:
         ended = rows.filter(number=number, ended_at__lt=now - SHOWN_AFTER).order_by("-id").first()
         if ended is not None:

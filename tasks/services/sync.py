@@ -24,8 +24,7 @@ from tasks.github.answers import Json
 from tasks.github.client import GitHubClient, client_for
 from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
 from tasks.models import Assignment, Event, Issue, PullRequest, Repository
-from tasks.offers.index import rebuild_if_needed
-from tasks.offers.projector import write_projection
+from tasks.offers.projector import rebuild_if_needed, write_projection
 from tasks.services.events import make_event
 from tasks.services.labels import pay_labels, store_labels
 from tasks.services.refusals import retry_refused

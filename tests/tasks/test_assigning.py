@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
 from tasks.models import Assignment, Event, Repository
-from tasks.offers.index import rebuild
+from tasks.offers.projector import rebuild
 from tasks.services.recovery import sweep_labels
 from tests.tasks.world import World
 

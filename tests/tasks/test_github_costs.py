@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from bench.simulation import DEVELOPMENT, REVIEW, Cost
 from tasks.models import Issue
-from tasks.offers.index import rebuild
+from tasks.offers.projector import rebuild
 from tests.tasks.world import World
 
 

@@ -24,19 +24,9 @@ from broker_project.lib.redis.client import keyspace
 from broker_project.lib.redis.keyspace import Keyspace
 from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
 from tasks.models import Issue, Repository
-from tasks.offers.index import (
-    CLAIM,
-    OPEN_ISSUES,
-    PUT,
-    ClaimRequest,
-    claim_arguments,
-    order_score,
-    parse_put,
-    put_arguments,
-    rebuild,
-    refresh_issues,
-    write_open_issues,
-)
+from tasks.offers.index import CLAIM, ClaimRequest, claim_arguments, order_score
+from tasks.offers.open_issues import SPARE_BYTES, write_open_issues
+from tasks.offers.projector import ProjectionWriter, rebuild, write_projection
 from tests.tasks.world import World
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
@@ -69,11 +59,16 @@ def put(
     store: redis.Redis,
     entries: list[tuple[int, dict[str, Any] | None]],
     repo: Repository | None = None,
-    **more: bool,
-) -> Any:
+    *,
+    is_forced: bool = False,
+) -> ProjectionWriter:
     keys = keyspace() if repo is None else keyspace().sibling(repo.namespace)
     store.set(keys.key(k.INDEX_READY), "1")
-    return parse_put(store.eval(PUT, *put_arguments(keys, entries, NOW, **more)))
+    writer = ProjectionWriter(repo or repository(), NOW, is_forced=is_forced)
+    for number, found in entries:
+        writer.out.entry(number, found)
+    writer.send()
+    return writer
 
 
 def claim(
@@ -278,18 +273,21 @@ def test_open_issues_that_changes_while_it_is_rewritten_is_written_again(world: 
 
 def test_an_issue_that_does_not_fit_its_place_keeps_no_other_from_its_own(store: redis.Redis) -> None:
     """The first place in the array cannot grow: it stays as it was until the array is written anew."""
-    array, slots = keyspace().key(k.OPEN_ISSUES), keyspace().key(k.INDEX_SLOTS)
+    array = keyspace().key(k.OPEN_ISSUES)
     store.set(array, "[]")
 
-    def write(**texts: str) -> int:
-        pairs = [word for number, text in texts.items() for word in (number.removeprefix("n"), text)]
-        return int(store.eval(OPEN_ISSUES, 2, array, slots, 10, *pairs))
+    def fits(texts: dict[int, str]) -> bool:
+        writer = ProjectionWriter(repository(), NOW, is_forced=False)
+        for number, text in texts.items():
+            writer.out.slot(number, text)
+        writer.send()
+        return not writer.is_array_full
 
-    assert write(n1='{"n":1}', n2='{"n":2}') == 1
-    long = json.dumps({"n": 1, "more": "x" * 50})
-    assert write(n1=long, n2='{"n":22}', n3='{"n":3}') == 0
+    assert fits({1: '{"n":1}', 2: '{"n":2}'})
+    long = json.dumps({"n": 1, "more": "x" * 2 * SPARE_BYTES})
+    assert not fits({1: long, 2: '{"n":22}', 3: '{"n":3}'})
     assert json.loads(store.get(array) or "") == [{"n": 1}, {"n": 22}, {"n": 3}]
-    assert write(n1="", n2="") == 0
+    assert not fits({1: "", 2: ""})
     assert json.loads(store.get(array) or "") == [{"n": 1}, {"n": 3}]
 
 
@@ -394,7 +392,7 @@ def test_what_redis_has_already_is_not_written_again(
     numbers = [issue.number for issue in Issue.objects.all()]
     assert len(numbers) == 4
     before = changes(world.store)
-    assert refresh_issues(world.repository, numbers, timezone.now(), is_forced=is_forced) == 0
+    assert write_projection(world.repository, numbers, timezone.now(), is_forced=is_forced) == 0
     assert changes(world.store) == before
     assert everything(world.store) == shown
 

@@ -364,9 +364,9 @@ def wish_review(world: World, minutes: float) -> tuple[int, int]:
     pull = world.open_pull(number, f"feature/issue-{number}")
     world.sync()
     Issue.objects.update(review_detected_at=timezone.now() - timedelta(minutes=minutes))
-    from tasks.offers.index import refresh_issues
+    from tasks.offers.projector import project
 
-    refresh_issues(world.repository, [number], timezone.now())
+    project(world.repository, [number], timezone.now())
     return number, pull
 
 

@@ -19,7 +19,7 @@ from broker_project.ops.clock.pollers import PollOptions
 from sandbox.launcher import SandboxHandle
 from tasks.github.label_marks import mark_labels_changed
 from tasks.models import Agent, Assignment, Event, Issue, PullRequest, Repository
-from tasks.offers.index import refresh_issues
+from tasks.offers.projector import project
 from tasks.pollers import poll_issues
 from tasks.services.repositories import configured_repository
 from tasks.services.snapshots import Seen, apply_issue, apply_issues, apply_pull
@@ -729,4 +729,4 @@ def test_an_empty_redis_is_filled_by_the_next_poll(hub, repository, store):
     store.flushall()
     sync(repository)
     assert store.get("poppo:open_issues") == before
-    refresh_issues(repository, [], timezone.now())
+    project(repository, [], timezone.now())

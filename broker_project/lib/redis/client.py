@@ -7,6 +7,8 @@ that is away.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from hashlib import sha1
 from typing import Any, cast
 
 import redis
@@ -38,6 +40,20 @@ def redis_client() -> redis.Redis:
 def raw_client() -> redis.Redis:
     """The same with answers in bytes: a key or a value of others may be anything."""
     return cast(redis.Redis, get_redis_connection("default"))
+
+
+@lru_cache(maxsize=16)
+def script_digest(script: str) -> str:
+    """What Redis calls a script that it has seen."""
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def run_script(client: redis.Redis, script: str, number_of_keys: int, *words: str | int | float) -> Any:
+    """Keys, then arguments. The text is sent only to a Redis that does not know the script (yet, or any more)."""
+    try:
+        return client.evalsha(script_digest(script), number_of_keys, *words)
+    except redis.exceptions.NoScriptError:
+        return client.eval(script, number_of_keys, *words)
 
 
 def keyspace() -> Keyspace:

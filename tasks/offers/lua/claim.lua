@@ -1,20 +1,16 @@
 -- Take the best fitting offer of all repositories off the index and lock it, in one step.
 -- KEYS: 1 maintenance flag, 2 memory of this claim
--- ARGV: 1 now (seconds), 2 agent, 3 first check (0/1), 4 only this number ('' any), 5 the roles, a line each ('*' for any),
---       6 what is the same for every claim, a line each: gate, lock seconds, memory seconds, then for each repository
+-- ARGV: 1 now (seconds), 2 agent, 3 first check (0/1), 4 the roles, a line each ('*' for any),
+--       5 what is the same for every claim, a line each: gate, lock seconds, memory seconds, then for each repository
 --       ready, entries, open, waiting, claimed, queue high, queue normal, queue low,
 --       offer stem, float stem, lock stem, stem of the issues an agent is labelled on, stem of an agent's current task
 -- Returns {'maintenance', value} | {'unbuilt', repository} | {'finish', repository, number, …}
 --       | {'task', repository, number, entry} | {'none'}
 -- redis-py repeats a call whose answer was lost. The memory makes the second run return what the first one took.
-local BUCKET = 70368744177664 -- 2^46
-local now, agent = tonumber(ARGV[1]), ARGV[2]
+local now, agent, is_first_check = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
 
 local flag = redis.call('GET', KEYS[1])
-if flag then
-  local word = string.lower(flag)
-  if word ~= '' and word ~= '0' and word ~= 'false' and word ~= 'off' and word ~= 'no' then return {'maintenance', flag} end
-end
+if is_flag_on(flag) then return {'maintenance', flag} end
 local known = redis.call('GET', KEYS[2])
 if known then return cjson.decode(known) end
 
@@ -23,7 +19,7 @@ local function lines(text)
   for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end
   return found
 end
-local roles, fixed = lines(ARGV[5]), lines(ARGV[6])
+local roles, fixed = lines(ARGV[4]), lines(ARGV[5])
 local gate, lock_seconds, memory_seconds = fixed[1], fixed[2], fixed[3]
 local FIXED, PER_REPOSITORY = 3, 13
 local best = nil
@@ -36,20 +32,14 @@ for r = 1, (#fixed - FIXED) / PER_REPOSITORY do
     offer = fixed[f + 9], float = fixed[f + 10], lock = fixed[f + 11],
   }
   if redis.call('EXISTS', fixed[f + 1]) == 0 then return {'unbuilt', r} end
-  if ARGV[3] == '1' then
+  if is_first_check then
     local mine = redis.call('SMEMBERS', fixed[f + 12] .. agent)
     local current = redis.call('GET', fixed[f + 13] .. agent)
     if current then mine[#mine + 1] = current end
-    if #mine > 0 then
-      local answer = {'finish', r}
-      for _, number in ipairs(mine) do answer[#answer + 1] = number end
-      return answer
-    end
+    if #mine > 0 then return {'finish', r, unpack(mine)} end
   end
-  for _, p in ipairs(redis.call('HKEYS', repo.open)) do
-    local n = tonumber(p)
-    if best == nil or n < best then best = n end
-  end
+  local own = best_open(repo.open)
+  if own and (best == nil or own < best) then best = own end
   repos[r] = repo
 end
 
@@ -59,14 +49,9 @@ for _, repo in ipairs(repos) do
     redis.call('ZREM', repo.waiting, number)
     local text = redis.call('HGET', repo.entries, number)
     if text then
-      local e = cjson.decode(text)
-      local stem, score, p = repo.offer, e.s, e.p
-      if p < 0 then stem = repo.float; p = best or 0 end
-      local high = (p > 127 and 127 or p) * BUCKET + e.s
-      if e.p >= 0 then score = high end
-      for _, role in ipairs(e.r) do redis.call('ZADD', stem .. role, score, number) end
-      redis.call('ZADD', stem .. '*', score, number)
-      redis.call('ZADD', repo.queues[p <= 1 and 1 or (p == 2 and 2 or 3)], high, number)
+      for key, score in pairs(places_on_offer(cjson.decode(text), best, repo)) do
+        redis.call('ZADD', key, score, number)
+      end
     end
   end
 end
@@ -85,16 +70,18 @@ local function load(c)
 end
 for _, c in ipairs(cursors) do load(c) end
 
+-- The scores of the one bucket that counts begin here.
+local floor = best and bucket(best) or 0
 if gate ~= 'open' then
-  best = nil
+  floor = nil
   for _, c in ipairs(cursors) do
     if c.number and not c.floats then
-      local p = math.floor(c.score / BUCKET)
-      if best == nil or p < best then best = p end
+      local own = bucket_of(c.score)
+      if floor == nil or own < floor then floor = own end
     end
   end
+  floor = floor or 0
 end
-local floor = best and (best > 127 and 127 or best) or 0
 
 for _ = 1, 1000 do
   local chosen, order = nil, nil
@@ -102,20 +89,15 @@ for _ = 1, 1000 do
     if c.number then
       local s = nil
       if c.floats then s = c.score
-      elseif math.floor(c.score / BUCKET) == floor then s = c.score - floor * BUCKET end
+      elseif bucket_of(c.score) == floor then s = c.score - floor end
       if s and (order == nil or s < order or (s == order and c.repo.index < chosen.repo.index)) then chosen, order = c, s end
     end
   end
   if chosen == nil then return {'none'} end
   local repo, number = chosen.repo, chosen.number
-  local fits = ARGV[4] == '' or ARGV[4] == number
-  if fits and redis.call('SET', repo.lock .. number, agent, 'NX', 'EX', lock_seconds) then
+  if redis.call('SET', repo.lock .. number, agent, 'NX', 'EX', lock_seconds) then
     local text = redis.call('HGET', repo.entries, number)
-    local e = cjson.decode(text)
-    local stem = e.p < 0 and repo.float or repo.offer
-    for _, role in ipairs(e.r) do redis.call('ZREM', stem .. role, number) end
-    redis.call('ZREM', stem .. '*', number)
-    for _, q in ipairs(repo.queues) do redis.call('ZREM', q, number) end
+    leave(number, cjson.decode(text), repo)
     redis.call('ZADD', repo.claimed, now, number)
     local answer = {'task', repo.index, number, text}
     redis.call('SET', KEYS[2], cjson.encode(answer), 'EX', memory_seconds)

@@ -5,10 +5,7 @@
 -- Returns {'maintenance', value} | {'locked', holder} | {'taken'}
 -- redis-py repeats a call whose answer was lost. The memory tells that the lock is ours from the first run.
 local flag = redis.call('GET', KEYS[1])
-if flag then
-  local word = string.lower(flag)
-  if word ~= '' and word ~= '0' and word ~= 'false' and word ~= 'off' and word ~= 'no' then return {'maintenance', flag} end
-end
+if is_flag_on(flag) then return {'maintenance', flag} end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {'taken'} end
 if not redis.call('SET', KEYS[3], ARGV[2], 'NX', 'EX', ARGV[3]) then
   return {'locked', redis.call('GET', KEYS[3])}
@@ -16,12 +13,9 @@ end
 local number = ARGV[5]
 local text = redis.call('HGET', KEYS[4], number)
 if text then
-  local e = cjson.decode(text)
-  local stem = e.p < 0 and ARGV[7] or ARGV[6]
-  for _, role in ipairs(e.r) do redis.call('ZREM', stem .. role, number) end
-  redis.call('ZREM', stem .. '*', number)
-  redis.call('ZREM', KEYS[5], number)
-  for q = 7, 9 do redis.call('ZREM', KEYS[q], number) end
+  leave(number, cjson.decode(text), {
+    offer = ARGV[6], float = ARGV[7], waiting = KEYS[5], queues = {KEYS[7], KEYS[8], KEYS[9]},
+  })
 end
 redis.call('ZADD', KEYS[6], ARGV[1], number)
 redis.call('SET', KEYS[2], '1', 'EX', ARGV[4])
