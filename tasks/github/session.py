@@ -90,3 +90,5 @@ class SecureConnection(Connection):
 
 def use_limited_connections() -> None:
     Requester.injectConnectionClasses(Connection, SecureConnection)  # type: ignore[arg-type]
+    # PyGithub means that for its tests, and from then on makes a new connection for every call.
+    Requester._Requester__persist = True  # type: ignore[attr-defined]
