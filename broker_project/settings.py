@@ -9,7 +9,7 @@ import django_stubs_ext
 from django.utils.translation import gettext_lazy as _
 
 from broker_project.lib.config import loader as config_module
-from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.logs import logging_settings, redact_uncaught
 from broker_project.lib.redaction import configure_redaction
 from broker_project.lib.redis.django_caches import location

@@ -10,10 +10,7 @@ from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.ops.clock.pollers import Counts, PollOptions
-from broker_project.ops.clock.schedules import sync_schedules
-from broker_project.ops.housekeeping import remove_old_history
 from tasks.models import Repository
-from tasks.services.housekeeping import record_performance, record_samples, remove_keys, remove_old_deliveries
 from tasks.services.recovery import (
     expire_fix_tasks,
     sweep_claims,
@@ -65,18 +62,3 @@ def sweep_zombies(options: PollOptions) -> Counts:
         counts["zombies_forgotten"] += sweep_zombies_shown(repository)
         counts["labels_removed"] += sweep_labels(repository, now)
     return dict(counts)
-
-
-def poll_metrics(options: PollOptions) -> Counts:
-    """Samples and statistics; and schedules follow an interval that was changed in Redis."""
-    now = timezone.now()
-    sync_schedules()
-    return {"samples": record_samples(now), "hours": record_performance(now)}
-
-
-def poll_cleanup(options: PollOptions) -> Counts:
-    now = timezone.now()
-    return {
-        "keys_removed": remove_keys(),
-        "rows_removed": remove_old_history(now) + remove_old_deliveries(now),
-    }

@@ -6,13 +6,10 @@ import hmac
 import ipaddress
 import os
 from collections.abc import Callable
-from datetime import timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -20,12 +17,10 @@ from redis.exceptions import RedisError
 
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis.client import redis_client
-from broker_project.models import Poller, PollerRun
-from broker_project.ops.clock.pollers import poller_table
+from broker_project.ops.clock.poller_states import late_pollers
+from broker_project.ops.metrics import registry
 
 log = get_logger(__name__)
-
-LATE_AFTER_INTERVALS = 3
 
 
 @require_safe
@@ -41,9 +36,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     """Whether work can be done, part by part. Pollers only count where the supervisor runs them beside us."""
     parts = {"database": probe("database", check_database), "redis": probe("redis", check_redis)}
     ready = all(answer == "ok" for answer in parts.values())
-    late: dict[str, str] = {}
-    if parts["database"] == "ok":
-        late = late_pollers()
+    late = late_pollers() if parts["database"] == "ok" else set()
     parts["pollers"] = "ok" if not late else "late: " + ", ".join(sorted(late))
     if os.environ.get("BROKER_SUPERVISED") == "1" and late:
         ready = False
@@ -70,19 +63,6 @@ def check_redis() -> None:
     redis_client().ping()
 
 
-def late_pollers() -> dict[str, str]:
-    """Pollers that ran before, are not paused, and have missed several of their times."""
-    now = timezone.now()
-    last = dict(PollerRun.objects.values_list("name").annotate(Max("started_at")))
-    paused = set(Poller.objects.filter(paused_at__isnull=False).values_list("name", flat=True))
-    late = {}
-    for name, spec in poller_table().items():
-        allowed = timedelta(seconds=LATE_AFTER_INTERVALS * spec.every_seconds)
-        if name in last and name not in paused and now - last[name] > allowed:
-            late[name] = last[name].isoformat()
-    return late
-
-
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
@@ -90,8 +70,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not may_read_metrics(request):
         message = "Send the metrics token as a bearer token."
         return JsonResponse({"error": "unauthorised", "message": message}, status=401)
-    from broker_project.ops.metrics import registry
-
     return HttpResponse(generate_latest(registry()), content_type=CONTENT_TYPE_LATEST)
 
 

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action
 from broker_project.console.lists import Tab
-from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.redis.key_config import check_namespace
 from tasks import selectors
 from tasks.models import Repository

@@ -14,10 +14,10 @@ from django.views.decorators.csrf import csrf_exempt
 from broker_project.lib.config.access import Rate
 from broker_project.lib.errors import BadAnswer
 from broker_project.lib.rate_limits import TooManyRequests, address_of, limits
+from broker_project.ops.body_limit import WEBHOOK_BYTES
 from tasks.github.answers import Json, as_object, parse_json
 from tasks.services.webhooks import receive_webhook
 
-MAX_BODY_BYTES = 25 * 2**20  # GitHub sends no more
 SIGNATURE = "sha256="
 
 
@@ -37,11 +37,11 @@ def github_webhook(request: HttpRequest) -> JsonResponse:
         return too_many(error)
     if not secret:
         return refuse(401, "webhooks_off", "No webhook secret is set, so webhooks are refused.")
-    if declared_length(request) > MAX_BODY_BYTES:
+    if declared_length(request) > WEBHOOK_BYTES:
         return refuse(413, "too_large", "A delivery has at most 25 MB.")
     # Not request.body: that has the smaller limit of the other pages.
-    body = request.read(MAX_BODY_BYTES + 1)
-    if len(body) > MAX_BODY_BYTES:
+    body = request.read(WEBHOOK_BYTES + 1)
+    if len(body) > WEBHOOK_BYTES:
         return refuse(413, "too_large", "A delivery has at most 25 MB.")
     if not is_signed(body, secret, request.headers.get("X-Hub-Signature-256", "")):
         try:

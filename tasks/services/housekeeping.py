@@ -1,4 +1,4 @@
-"""Samples, statistics and the removal of what is out of date."""
+"""What the pollers ``metrics`` and ``cleanup`` ask of this app: statistics of assignments, old deliveries."""
 
 from __future__ import annotations
 
@@ -7,38 +7,16 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from statistics import quantiles
 
-import psutil
 from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
-from broker_project.lib.redis.client import keyspace, raw_client, redis_client
-from broker_project.ops.redis_console.cleanup import cleanup_keys
+from broker_project.lib.redis.client import redis_client
 from tasks.models import Assignment, WebhookDelivery
 from tasks.offers.index import keys_of
 from tasks.services.repositories import repositories_to_poll
 
-MEMORY_SAMPLES = 1440  # a day of minutes
 HOURS_KEPT = 168
-SAMPLE_SECONDS = 300
 DELIVERIES_KEPT = timedelta(days=7)
-
-
-def record_samples(now: datetime) -> int:
-    """CPU use now, and one more memory sample; both of this machine."""
-    keys = keyspace()
-    memory = psutil.virtual_memory()
-    sample = {
-        "timestamp": now.isoformat(),
-        "used": memory.used,
-        "total": memory.total,
-        "percent": memory.percent,
-    }
-    pipe = redis_client().pipeline(transaction=True)
-    pipe.set(keys.key(k.METRICS_CPU), str(psutil.cpu_percent(interval=0.2)), ex=SAMPLE_SECONDS)
-    pipe.lpush(keys.key(k.METRICS_MEMORY), json.dumps(sample))
-    pipe.ltrim(keys.key(k.METRICS_MEMORY), 0, MEMORY_SAMPLES - 1)
-    pipe.execute()
-    return 2
 
 
 def percentiles(seconds: list[float]) -> dict[str, float | int]:
@@ -58,7 +36,7 @@ def lengths(spans: Iterable[tuple[datetime | None, datetime | None]]) -> list[fl
     return [(end - start).total_seconds() for start, end in spans if start is not None and end is not None]
 
 
-def record_performance(now: datetime) -> int:
+def record_statistics(now: datetime) -> int:
     """Time to assign and to complete in this hour and the one before, from the rows."""
     this_hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
     repositories = repositories_to_poll()
@@ -84,10 +62,6 @@ def record_performance(now: datetime) -> int:
     return 2 * len(repositories)
 
 
-def remove_keys() -> int:
-    """The three patterns that seed 002 allows to be removed, and nothing else."""
-    return sum(cleanup_keys(raw_client()).values())
-
-
-def remove_old_deliveries(now: datetime) -> int:
+def remove_old_rows(now: datetime) -> int:
+    """Webhook deliveries that GitHub no longer repeats."""
     return WebhookDelivery.objects.filter(received_at__lt=now - DELIVERIES_KEPT).delete()[0]

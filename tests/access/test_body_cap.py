@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.github.webhook import MAX_BODY_BYTES
+from broker_project.ops.body_limit import WEBHOOK_BYTES
 from tests.support.server import WEBHOOK_SECRET, BrokerServer
 
 MEGABYTE = 2**20
@@ -35,7 +35,7 @@ def declare(server: BrokerServer, path: str, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("path", "cap"),
     [
-        ("/webhooks/github", MAX_BODY_BYTES),
+        ("/webhooks/github", WEBHOOK_BYTES),
         ("/admin/login/", 2 * MEGABYTE),
         ("/api/v1/assignments/1/complete", 2 * MEGABYTE),
         ("/nowhere", 2 * MEGABYTE),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.key_config import load_redis_names
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames

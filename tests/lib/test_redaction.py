@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from broker_project.lib.config import loader as config
-from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.redaction import HIDDEN, Redactor, configure_redaction, redact, redact_value
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from broker_project.lib.config.environment import ConfigError, Environment
+from broker_project.lib.environment import ConfigError, Environment
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))

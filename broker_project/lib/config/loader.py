@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,11 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import dj_database_url
-import yaml
-
 from broker_project.lib.config.access import AccessConfig, read_access
-from broker_project.lib.config.environment import ConfigError, Environment, check_url, read_env_file
+from broker_project.lib.config.agents import AgentRole, read_agents
 from broker_project.lib.config.outside import (
     FootballConfig,
     GeminiConfig,
@@ -33,23 +29,16 @@ from broker_project.lib.config.outside import (
     read_mastodon,
     read_storage,
 )
-from broker_project.lib.files import write_whole
+from broker_project.lib.config.stores import make_var, read_database, read_redis_url, read_secret_key
+from broker_project.lib.environment import ConfigError, Environment, check_url, read_env_file
 from broker_project.lib.redaction import SECRET_FIELD
 from broker_project.lib.redis.key_config import load_redis_names
 from broker_project.lib.redis.keyspace import RedisNames
-from broker_project.lib.redis.urls import SENTINEL_SCHEMES, is_sentinel, parse_sentinel, passwords_of
+from broker_project.lib.redis.urls import passwords_of
 
 BASE_DIR = Path(__file__).resolve().parents[3]
 MIC_FEED = "https://www.soumu.go.jp/news.rdf"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-# What may not be an agent id or a role, since it already means something as a label.
-RESERVED_LABELS = frozenset({"in-progress", "needs-review", "review-done", "parked", "story", "epic", "fix"})
-
-
-@dataclass(frozen=True)
-class AgentRole:
-    role: str
-    persona: str
 
 
 @dataclass(frozen=True)
@@ -263,94 +252,11 @@ def recorded_sandbox_url(var: Path) -> str:
     return text if re.fullmatch(r"http://127\.0\.0\.1:[0-9]{1,5}", text) else ""
 
 
-def make_var(var: Path) -> None:
-    try:
-        # Sessions, tokens' hashes and passwords are in there: nobody else's business on a shared machine.
-        var.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be made: {error.strerror}.") from None
-    if not os.access(var, os.W_OK | os.X_OK):
-        raise ConfigError(f"BROKER_VAR: the folder {var} cannot be written to.")
-
-
-def read_secret_key(env: Environment, var: Path) -> tuple[str, bool]:
-    if given := env.text("DJANGO_SECRET_KEY"):
-        if len(given) < 32:
-            raise ConfigError("DJANGO_SECRET_KEY must have at least 32 characters.")
-        return given, True
-    path = var / "secret_key"
-    if not path.exists():
-        write_whole(path, secrets.token_urlsafe(64), replace=False)
-    try:
-        key = path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"DJANGO_SECRET_KEY: {path} cannot be read: {error.strerror}.") from None
-    if len(key) < 32:
-        raise ConfigError(f"DJANGO_SECRET_KEY: {path} is damaged; remove it or set the variable.")
-    return key, False
-
-
 def read_origins(env: Environment) -> tuple[str, ...]:
     origins = env.listing("DJANGO_CSRF_TRUSTED_ORIGINS")
     for origin in origins:
         check_url("DJANGO_CSRF_TRUSTED_ORIGINS", origin.replace("*.", "any."))
     return origins
-
-
-def read_database(env: Environment, var: Path) -> dict[str, Any]:
-    url = env.text("DATABASE_URL")
-    if not url:
-        return sqlite(str(var / "broker.sqlite3"))
-    try:
-        parsed = dict(dj_database_url.parse(url))
-    except (ValueError, KeyError):
-        parsed = {}
-    engine = str(parsed.get("ENGINE", ""))
-    if engine.endswith(".sqlite3"):
-        return sqlite(str(parsed["NAME"]))
-    if engine.endswith(".postgresql") and parsed.get("NAME"):
-        # Threads borrow connections from one pool a process: a waiting request holds none. A thread that speaks to
-        # GitHub keeps its own meanwhile, so there are as many as the lean path has threads, and some for pages.
-        given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
-        options = {
-            **given,
-            "pool": {
-                "min_size": 1,
-                "max_size": env.integer("BROKER_DATABASE_POOL_SIZE", 24, low=1, high=1000),
-                "timeout": 20,
-            },
-        }
-        return {**parsed, "OPTIONS": options, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
-    raise ConfigError("DATABASE_URL must be postgres://user:password@host:port/name or sqlite:///path.")
-
-
-def sqlite(name: str) -> dict[str, Any]:
-    return {
-        "ENGINE": "broker_project.lib.sqlite",
-        "NAME": name,
-        # Tests run on a file too: SQLite's shared memory has other rules for locks.
-        "TEST": {"NAME": f"{name}.test"},
-        "OPTIONS": {
-            "timeout": 20,
-            # A transaction takes the write lock when it begins: none fails half-way since another wrote first.
-            "transaction_mode": "IMMEDIATE",
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000",
-        },
-    }
-
-
-def read_redis_url(env: Environment) -> str:
-    url = env.text("REDIS_URL")
-    if url.startswith("unix://"):
-        return url
-    if is_sentinel(url):
-        try:
-            parse_sentinel(url)
-        except ValueError as error:
-            raise ConfigError(f"REDIS_URL {error}") from None
-    elif url:
-        check_url("REDIS_URL", url, ("redis", "rediss", *SENTINEL_SCHEMES))
-    return url
 
 
 def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
@@ -366,50 +272,6 @@ def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
 def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def read_agents(env: Environment, base_dir: Path) -> tuple[tuple[AgentRole, ...], Path]:
-    path = base_dir / env.text("BROKER_AGENTS_FILE", "agents.yml")
-    name = f"BROKER_AGENTS_FILE ({path.name})"
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{name}: there is no such file.") from None
-    except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{name} is not UTF-8 text.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name} is not valid YAML{where}.") from None
-    entries = document.get("agents") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise ConfigError(f"{name} must hold a list 'agents' with at least one entry.")
-    roles: dict[str, AgentRole] = {}
-    for position, entry in enumerate(entries, start=1):
-        role = read_role(name, position, entry)
-        if role.role in roles:
-            raise ConfigError(f"{name}: the role {role.role!r} is listed twice.")
-        roles[role.role] = role
-    return tuple(roles.values()), path
-
-
-def read_role(name: str, position: int, entry: object) -> AgentRole:
-    role = entry.get("role") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(role, str) or not role.strip():
-        raise ConfigError(f"{name}: entry {position} has no 'role'.")
-    role = role.strip()
-    if len(role) > 50 or "," in role or not role.isprintable():
-        raise ConfigError(
-            f"{name}: entry {position}: a role must be a GitHub label of at most 50 characters."
-        )
-    if role in RESERVED_LABELS or re.fullmatch(r"P[0-9]+", role):
-        raise ConfigError(f"{name}: entry {position}: {role!r} has another meaning as a label.")
-    persona = entry.get("persona", entry.get("description", ""))
-    if not isinstance(persona, str):
-        raise ConfigError(f"{name}: entry {position}: 'persona' must be text.")
-    return AgentRole(role=role, persona=persona.strip())
 
 
 def read_feed_urls(env: Environment, sandbox: bool, sandbox_url: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from broker_project.lib.config.environment import ConfigError, Environment
+from broker_project.lib.environment import ConfigError, Environment
 
 
 class Source(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broker_project.lib.config.environment import ConfigError
+from broker_project.lib.environment import ConfigError
 from broker_project.lib.redis.keys import (
     CHANNEL_EVENTS,
     CLEANUP_PATTERNS,

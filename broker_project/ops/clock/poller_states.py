@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Max, OuterRef, Subquery
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from django_q.models import Schedule
 
 from broker_project.lib.config.dynamic import maintenance
 from broker_project.models import Poller, PollerRun
 from broker_project.ops.clock.pollers import PollerSpec, poller_table
-from broker_project.ops.health import late_pollers
 
-# The purposes of the table of pollers, for the translation.
-PURPOSES = (
-    gettext_noop("sync open issues and review times"),
-    gettext_noop("free what lost its agent"),
-    gettext_noop("fetch the feeds that are due"),
-    gettext_noop("screen, summarise and post"),
-    gettext_noop("discover matches, write guides"),
-    gettext_noop("write the guides that are due"),
-    gettext_noop("CPU, memory and hourly statistics"),
-    gettext_noop("remove what is out of date"),
-)
+LATE_AFTER_INTERVALS = 3
 
 
 @dataclass(frozen=True)
 class PollerState:
     spec: PollerSpec
-    paused_at: datetime | None
-    paused_by: str
+    row: Poller
     last_run: PollerRun | None
     next_run_at: datetime | None
     is_late: bool
@@ -62,7 +49,7 @@ class PollerState:
     @property
     def word(self) -> str:
         """A plain word for style sheets and programs."""
-        if self.paused_at is not None:
+        if self.row.paused_at is not None:
             return "paused"
         if maintenance().is_on:
             return "maintenance"
@@ -77,7 +64,9 @@ class PollerState:
     @property
     def state_word(self) -> str:
         words = {
-            "paused": _("paused by %(who)s") % {"who": self.paused_by} if self.paused_by else _("paused"),
+            "paused": _("paused by %(who)s") % {"who": self.row.paused_by}
+            if self.row.paused_by
+            else _("paused"),
             "maintenance": _("maintenance"),
             "running": _("running"),
             "late": _("late"),
@@ -105,6 +94,20 @@ def ensure_rows(names: Iterable[str]) -> None:
     Poller.objects.bulk_create([Poller(name=name) for name in names], ignore_conflicts=True)
 
 
+def late_pollers() -> set[str]:
+    """Pollers that ran before, are not paused, and have missed several of their times."""
+    now = timezone.now()
+    last = dict(PollerRun.objects.values_list("name").annotate(Max("started_at")))
+    paused = set(Poller.objects.filter(paused_at__isnull=False).values_list("name", flat=True))
+    return {
+        name
+        for name, spec in poller_table().items()
+        if name in last
+        and name not in paused
+        and now - last[name] > timedelta(seconds=LATE_AFTER_INTERVALS * spec.every_seconds)
+    }
+
+
 def poller_states() -> list[PollerState]:
     """Every poller of the table, in its order."""
     table = poller_table()
@@ -117,20 +120,10 @@ def poller_states() -> list[PollerState]:
     runs = PollerRun.objects.in_bulk([row.run_id for row in rows.values() if row.run_id])
     nexts = dict(Schedule.objects.filter(name__in=table).values_list("name", "next_run"))
     late = late_pollers()
-    found = []
-    for name, spec in table.items():
-        row = rows.get(name)
-        found.append(
-            PollerState(
-                spec,
-                row.paused_at if row else None,
-                row.paused_by if row else "",
-                runs.get(row.run_id) if row and row.run_id else None,
-                nexts.get(name),
-                name in late,
-            )
-        )
-    return found
+    return [
+        PollerState(spec, rows[name], runs.get(rows[name].run_id), nexts.get(name), name in late)
+        for name, spec in table.items()
+    ]
 
 
 class LazyStates:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 
 from django.db import DatabaseError
 from django.utils import timezone
+from django.utils.module_loading import import_string
+from django.utils.translation import gettext_noop
 from redis.exceptions import RedisError
 
 from broker_project.lib.config.dynamic import POLL_INTERVAL_SECONDS, load_snapshot, value_of
@@ -68,34 +69,53 @@ class PollerSpec:
 
 def poller_table() -> dict[str, PollerSpec]:
     minute, hour = 60, 3600
+    issues_every = value_of(POLL_INTERVAL_SECONDS)
     rows = [
         PollerSpec(
             "issues",
             "tasks.pollers.poll_issues",
-            "sync open issues and review times",
-            value_of(POLL_INTERVAL_SECONDS),
+            gettext_noop("sync open issues and review times"),
+            issues_every,
         ),
-        PollerSpec("zombies", "tasks.pollers.sweep_zombies", "free what lost its agent", 5 * minute),
-        PollerSpec("feeds", "feeds.pollers.poll_feeds", "fetch the feeds that are due", 15 * minute),
+        PollerSpec(
+            "zombies", "tasks.pollers.sweep_zombies", gettext_noop("free what lost its agent"), 5 * minute
+        ),
+        PollerSpec(
+            "feeds", "feeds.pollers.poll_feeds", gettext_noop("fetch the feeds that are due"), 15 * minute
+        ),
         # Every item is claimed by its own row, so any number of these may run side by side.
         PollerSpec(
             "items",
             "feeds.pollers.poll_items",
-            "screen, summarise and post",
+            gettext_noop("screen, summarise and post"),
             5 * minute,
             is_single_flight=False,
         ),
         PollerSpec(
             "fixtures",
             "fixtures.pollers.poll_fixtures",
-            "discover matches, write guides",
+            gettext_noop("discover matches, write guides"),
             3 * hour,
             "0 */3 * * *",
         ),
-        PollerSpec("dispatch", "fixtures.pollers.poll_dispatch", "write the guides that are due", 5 * minute),
-        PollerSpec("metrics", "tasks.pollers.poll_metrics", "CPU, memory and hourly statistics", minute),
         PollerSpec(
-            "cleanup", "tasks.pollers.poll_cleanup", "remove what is out of date", 24 * hour, "30 4 * * *"
+            "dispatch",
+            "fixtures.pollers.poll_dispatch",
+            gettext_noop("write the guides that are due"),
+            5 * minute,
+        ),
+        PollerSpec(
+            "metrics",
+            "broker_project.ops.housekeeping.poll_metrics",
+            gettext_noop("CPU, memory and hourly statistics"),
+            minute,
+        ),
+        PollerSpec(
+            "cleanup",
+            "broker_project.ops.housekeeping.poll_cleanup",
+            gettext_noop("remove what is out of date"),
+            24 * hour,
+            "30 4 * * *",
         ),
     ]
     return {row.name: row for row in rows}
@@ -169,11 +189,7 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
         options.report(said)
 
     try:
-        module, _, function = spec.function.rpartition(".")
-        given = PollOptions(
-            options.force, options.all, options.dry_run, options.debug, options.date, options.by, report
-        )
-        counts: Counts = getattr(import_module(module), function)(given)
+        counts: Counts = import_string(spec.function)(replace(options, report=report))
         result = PollResult(PollerRun.Outcome.DONE, counts)
     except Exception as error:
         if isinstance(error, OutsideError):  # not ours to mend: a sentence is enough
