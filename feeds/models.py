@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
@@ -13,7 +12,7 @@ from broker_project.lib.redaction import redact
 from broker_project.models import StatusEvent
 from feeds.fields import LongNameIndex, TimestampField
 from feeds.lifecycle import EVENT_WORDS, ItemState, Reason, Status
-from feeds.writing.texts import (
+from feeds.prompt_texts import (
     DEFAULT_CRITERIA,
     DEFAULT_POST_TEMPLATE,
     DEFAULT_SCREENING_PROMPT,
@@ -271,7 +270,3 @@ class FeedSettings(models.Model):
     def current(cls) -> FeedSettings:
         """The stored settings, or the defaults while nobody has changed any."""
         return cls.objects.filter(pk=1).first() or cls()
-
-
-def new_item(url: str, title: str, published_at: datetime, now: datetime) -> Item:
-    return Item(url=url, title=title, published_at=published_at, created_at=now, last_checked_at=now)

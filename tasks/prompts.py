@@ -12,8 +12,8 @@ from typing import Any
 
 from django.conf import settings
 
-from broker_project.lib.fences import fence
 from broker_project.lib.hidden_text import without_hidden
+from broker_project.lib.prompt_fences import fence
 from tasks.lifecycle import TaskType
 from tasks.models import PromptTemplate
 from tasks.prompt_texts import DEFAULTS

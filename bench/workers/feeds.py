@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from bench.rows import Values, insert_rows
 from bench.workers.raw import columns_of, insert_statement, open_database
 from feeds import selectors
 from feeds.lifecycle import WAITING, Status
-from feeds.models import Feed, Item, ItemDetail, new_item
+from feeds.models import Feed, Item, ItemDetail
 from feeds.reading.parsing import Entry
 from feeds.services.ingest import add_items
 from feeds.services.transitions import claim_item, leases
@@ -65,7 +66,7 @@ def insert_raw(first: int, count: int, with_details: bool) -> dict[str, float]:
     """One executemany for the items, and one for the rows beside them if those are wanted."""
     clear_items()
     owner, now = feed(), timezone.now()
-    items = [new_item(entry.url, entry.title, entry.published_at, now) for entry in entries(first, count)]
+    items = [Item(**asdict(entry), created_at=now, last_checked_at=now) for entry in entries(first, count)]
     statement, names = insert_statement(items[0], ["id"])
     rows = [[values[name] for name in names] for values in map(columns_of, items)]
     detail = columns_of(ItemDetail(item_id=0, feed=owner))

@@ -1,8 +1,7 @@
 """Gemini through google-genai: one call in, one validated object out.
 
-Screening and summaries of feeds and the guides of fixtures all go through :meth:`Gemini.generate`. Google's
-own retries are off; ours follow the shared policy, and only errors of :mod:`broker_project.lib.errors` come
-out.
+Screening, summaries and previews all go through :meth:`Gemini.generate`. Google's own retries are off; ours follow the
+shared policy. Only errors of :mod:`broker_project.lib.errors` are raised.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import httpx
 import pydantic
 import pydantic_core
 
@@ -25,29 +23,26 @@ from broker_project.lib.errors import (
     OutsideError,
     Rejected,
     SwitchedOff,
-    TimedOut,
     Unauthorised,
-    Unreachable,
     error_for_status,
 )
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
-from broker_project.lib.transport import TOTAL_SECONDS, call_limit, limited_client, time_limit
+from broker_project.lib.transport import TOTAL_SECONDS, call_limit, limited_call, limited_client
 
 if TYPE_CHECKING:
     from google import genai
     from google.genai import types
 
-# google-genai takes a second to import, and every command would wait for it: it is imported on use.
+# google-genai takes a second to import, which every command would wait for: it is imported on use.
 
 log = get_logger(__name__)
 
 SYSTEM = "Gemini"
-# A longer "come back later" than the cap ends the call: the next run is the better place to wait.
 POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
-MAX_OUTPUT_TOKENS = 32768  # what a model thinks counts as well
-INLINE_BYTES = 8 * 2**20  # files up to this in all go inside the request, larger ones are uploaded first
+MAX_OUTPUT_TOKENS = 32768  # including those that the model spends on thinking
+INLINE_BYTES = 8 * 2**20  # files up to this total go inside the request, more are uploaded first
 
 _CODE_BLOCK = re.compile(r"\s*```[a-z]*\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
@@ -56,7 +51,7 @@ T = TypeVar("T", bound=pydantic.BaseModel)
 
 @dataclass(frozen=True)
 class Generated(Generic[T]):
-    """A validated answer and what it took."""
+    """A validated answer and its cost."""
 
     value: T
     model: str
@@ -65,7 +60,7 @@ class Generated(Generic[T]):
 
 
 class Gemini:
-    """One configured Gemini. Making it costs nothing; the client is built at the first call."""
+    """One configured Gemini. The client is built at the first call."""
 
     def __init__(self, config: GeminiConfig, policy: RetryPolicy = POLICY) -> None:
         self.config = config
@@ -87,8 +82,7 @@ class Gemini:
     ) -> Generated[T]:
         """Ask for an object of ``schema``. ``files`` are PDFs. Each upload and each answer has 60 seconds in all.
 
-        Raises only :class:`OutsideError`; :class:`BadAnswer` when even the last try was no JSON or not of the
-        schema.
+        Raises only :class:`OutsideError`: :class:`BadAnswer` if the last try still did not match the schema.
         """
         if not self.is_available:
             raise SwitchedOff(SYSTEM, "no GEMINI_API_KEY is set")
@@ -118,11 +112,11 @@ class Gemini:
         uploaded: list[str] = []
         try:
             parts = self._file_parts(files, uploaded)
-            with time_limit(TOTAL_SECONDS):
+            with limited_call(SYSTEM, TOTAL_SECONDS):
                 response = self._client.models.generate_content(
                     model=model, contents=[*parts, types.Part(text=prompt)], config=config
                 )
-        except (genai_errors.APIError, httpx.HTTPError, ValueError, KeyError, TypeError, OSError) as error:
+        except (genai_errors.APIError, ValueError, KeyError, TypeError, OSError) as error:
             raise classified(error) from error
         finally:
             self._delete(uploaded)
@@ -137,7 +131,7 @@ class Gemini:
             ]
         parts = []
         for path in files:
-            with time_limit(TOTAL_SECONDS):
+            with limited_call(SYSTEM, TOTAL_SECONDS):
                 file = self._client.files.upload(
                     file=path, config=types.UploadFileConfig(mime_type="application/pdf")
                 )
@@ -148,14 +142,14 @@ class Gemini:
         return parts
 
     def _delete(self, names: Sequence[str]) -> None:
-        """Uploads expire after two days by themselves, so a failure here costs nothing but is said."""
+        """Uploads expire after two days, so a failure here is only logged."""
         from google.genai import errors as genai_errors
 
         for name in names:
             try:
-                with time_limit(10):
+                with limited_call(SYSTEM, 10):
                     self._client.files.delete(name=name)
-            except (genai_errors.APIError, httpx.HTTPError, ValueError) as error:
+            except (OutsideError, genai_errors.APIError, ValueError) as error:
                 log.warning("uploaded file not deleted", file=name, error=redact(str(error), 200))
 
     @cached_property
@@ -175,7 +169,7 @@ class Gemini:
 def read_answer(response: types.GenerateContentResponse, model: str, schema: type[T]) -> Generated[T]:
     """The validated object of an answer. Raises :class:`BadAnswer`; :class:`Rejected` if it was blocked.
 
-    A text that is no JSON is given to the schema as it is; one that can read it has a validator for it.
+    Text that is not JSON is passed to the schema, which may have a validator for it.
     """
     feedback = response.prompt_feedback
     if feedback is not None and feedback.block_reason is not None:
@@ -206,7 +200,7 @@ def _word(value: Any) -> str:
 
 
 def _violation(error: pydantic.ValidationError) -> str:
-    """What was wrong, without the answer itself: that may be long or hostile."""
+    """What was wrong, without the answer itself, which may be long or hostile."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if first["type"] == "model_type":
         return "the answer is not a JSON object"
@@ -215,7 +209,7 @@ def _violation(error: pydantic.ValidationError) -> str:
 
 
 def classified(error: Exception) -> OutsideError:
-    """The one error of our tree for anything that google-genai and httpx raise."""
+    """Our error for what google-genai raises; httpx's are translated where they occur."""
     from google.genai import errors as genai_errors
 
     if isinstance(error, genai_errors.APIError):
@@ -223,12 +217,6 @@ def classified(error: Exception) -> OutsideError:
         if error.code == 400 and "API_KEY_INVALID" in str(error.details):
             return Unauthorised(SYSTEM, f"HTTP 400: {detail}", status=400)
         return error_for_status(SYSTEM, int(error.code or 500), detail, _retry_delay(error.details))
-    if isinstance(error, httpx.TimeoutException):
-        return TimedOut(SYSTEM, f"no answer within {call_limit(TOTAL_SECONDS):.0f} s")
-    if isinstance(error, httpx.HTTPError):
-        return Unreachable(SYSTEM, redact(f"{type(error).__name__}: {error}", 300))
-    if isinstance(error, OutsideError):
-        return error
     # An answer that google-genai itself could not read: its JSON decoder raises plain ValueErrors.
     return BadAnswer(SYSTEM, redact(f"{type(error).__name__}: {error}", 300))
 

@@ -1,8 +1,8 @@
-"""Fetching what strangers serve: feeds, pages, documents.
+"""Fetching feeds, pages and documents from servers that nobody vouches for.
 
-A :class:`Fetcher` bounds everything that the far side decides: the time in all, the bytes after decompression
-(while they arrive, not afterwards), the number of redirects, and the addresses connected to. Only errors of
-:mod:`broker_project.lib.errors` come out of it.
+A :class:`Fetcher` limits everything that the far side decides: the total time, the bytes after decompression (while
+they arrive, not afterwards), the number of redirects, and the addresses connected to. It raises only errors of
+:mod:`broker_project.lib.errors`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ from broker_project.lib.errors import (
     BadAnswer,
     ForbiddenAddress,
     Rejected,
-    TimedOut,
     TooLarge,
-    Unreachable,
     error_for_status,
 )
-from broker_project.lib.redaction import redact
-from broker_project.lib.transport import TOTAL_SECONDS, limited_client, time_limit
+from broker_project.lib.transport import TOTAL_SECONDS, limited_call, limited_client
 
 MAX_REDIRECTS = 5
 MAX_URL_LENGTH = 4096
@@ -49,13 +46,6 @@ class Fetched:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Downloaded:
-    size: int
-    content_type: str
-    url: str
-
-
 class Fetcher:
     """Use as a context manager; connections are reused inside it."""
 
@@ -66,9 +56,8 @@ class Fetcher:
     ) -> None:
         self._allowed = frozenset(allowed_private_hosts)
         self._total_seconds = total_seconds
-        self._client = limited_client(
-            self._check_address, headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"}
-        )
+        headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"}
+        self._client = limited_client(self._is_allowed, headers=headers)
 
     def __enter__(self) -> Fetcher:
         return self
@@ -86,14 +75,11 @@ class Fetcher:
                 body += piece
             return Fetched(str(response.url), response.status_code, response.headers, bytes(body))
 
-    def download(self, url: str, path: Path, *, max_bytes: int) -> Downloaded:
-        """Stream the answer into a new file; memory stays bounded. On any error there is no file."""
+    def download(self, url: str, path: Path, *, max_bytes: int) -> int:
+        """Stream the answer into a new file and return its size. On any error there is no file."""
         try:
             with self._opened(url, {}) as response, path.open("wb") as file:
-                size = 0
-                for piece in limited(response, max_bytes):
-                    size += file.write(piece)
-                return Downloaded(size, response.headers.get("content-type", ""), str(response.url))
+                return sum(file.write(piece) for piece in limited(response, max_bytes))
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -101,42 +87,32 @@ class Fetcher:
     @contextmanager
     def _opened(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         target = checked_url(url)
-        with time_limit(self._total_seconds):
-            try:
-                for _ in range(MAX_REDIRECTS + 1):
-                    request = self._client.build_request("GET", target, headers=dict(headers))
-                    response = self._client.send(request, stream=True)
-                    try:
-                        location = response.headers.get("location")
-                        if response.status_code in REDIRECTS and location:
-                            target = checked_url(str(joined(target, location)))
-                            continue
-                        is_unchanged = response.status_code == 304 and CONDITIONS & set(request.headers)
-                        if not (response.is_success or is_unchanged):
-                            raise error_for_status(
-                                target.host,
-                                response.status_code,
-                                retry_after_seconds=retry_after(response.headers.get("retry-after")),
-                            )
-                        yield response
-                        return
-                    finally:
-                        response.close()
-                raise Rejected(target.host, f"more than {MAX_REDIRECTS} redirects")
-            except httpx.TimeoutException as error:
-                raise TimedOut(target.host, f"no whole answer in time ({error or 'timeout'})") from error
-            except (httpx.HTTPError, httpx.StreamError) as error:
-                raise Unreachable(target.host, redact(f"{type(error).__name__}: {error}", 300)) from error
+        with limited_call(target.host, self._total_seconds):
+            for _ in range(MAX_REDIRECTS + 1):
+                request = self._client.build_request("GET", target, headers=dict(headers))
+                response = self._client.send(request, stream=True)
+                try:
+                    location = response.headers.get("location")
+                    if response.status_code in REDIRECTS and location:
+                        target = checked_url(str(joined(target, location)))
+                        continue
+                    is_unchanged = response.status_code == 304 and CONDITIONS & set(request.headers)
+                    if not (response.is_success or is_unchanged):
+                        after = retry_after(response.headers.get("retry-after"))
+                        raise error_for_status(target.host, response.status_code, retry_after_seconds=after)
+                    yield response
+                    return
+                finally:
+                    response.close()
+            raise Rejected(target.host, f"more than {MAX_REDIRECTS} redirects")
 
-    def _check_address(self, host: str, port: int, address: str) -> None:
-        """Called by the transport with the very address that it is about to connect to."""
-        if (host.lower().strip("[]"), port) in self._allowed or is_public(address):
-            return
-        raise ForbiddenAddress(host, f"{address} is not a public address")
+    def _is_allowed(self, host: str, port: int, address: str) -> bool:
+        """Called by the transport with each address that it may connect to."""
+        return (host.lower().strip("[]"), port) in self._allowed or is_public(address)
 
 
 def checked_url(url: str) -> httpx.URL:
-    """The URL, if it is one that may be asked for at all. Where its host leads is checked when connecting."""
+    """The URL, if it is one that may be fetched. The addresses of its host are checked when connecting."""
     try:
         parsed = httpx.URL(url) if len(url) <= MAX_URL_LENGTH else None
     except (httpx.InvalidURL, ValueError, TypeError):
@@ -179,7 +155,7 @@ def too_large(response: httpx.Response, message: str) -> TooLarge:
 
 
 def decoded(response: httpx.Response, host: str, encoding: str) -> Iterator[bytes]:
-    """httpx would decompress a whole network read at once, and layer over layer: a thousandfold each."""
+    """httpx would decompress a whole network read at once, and layer after layer: a thousandfold each."""
     if encoding in ("", "identity"):
         yield from response.iter_raw()
         return

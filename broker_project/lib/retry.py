@@ -23,55 +23,36 @@ class RetryPolicy:
     cap_seconds: float = 60.0
 
 
-@dataclass(frozen=True)
-class TryAgain:
-    delay_seconds: float
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    reason: str
-
-
-def decide_retry(
-    policy: RetryPolicy, attempts_made: int, error: OutsideError, dice: float
-) -> TryAgain | GiveUp:
-    """What to do after ``attempts_made`` tries, the last of which ended in ``error``. ``dice`` is in [0, 1).
-
-    The pause is between half and the whole of the step, so that many callers do not come back at once. A
-    far side that says when to come back is obeyed; if that is further away than the cap, we give up and leave it to
-    the next scheduled run instead of holding a worker.
-    """
-    if error.is_permanent:
-        return GiveUp("permanent")
-    if attempts_made >= policy.max_attempts:
-        return GiveUp("attempts used up")
-    step = min(policy.cap_seconds, policy.base_seconds * policy.factor ** (attempts_made - 1))
-    delay = step * (0.5 + dice / 2)
-    if error.retry_after_seconds is not None:
-        if error.retry_after_seconds > policy.cap_seconds:
-            return GiveUp("told to come back later than we wait")
-        delay = max(delay, error.retry_after_seconds)
-    return TryAgain(delay)
-
-
 def backoff_seconds(policy: RetryPolicy, failures: int, dice: float) -> float:
-    """How long to leave something alone after so many failures in a row, when the next time is data on its row."""
+    """The pause after so many failures in a row. ``dice`` is in [0, 1).
+
+    Between half and the whole of the step, so that many callers do not come back at once.
+    """
     step = min(policy.cap_seconds, policy.base_seconds * policy.factor ** max(0, failures - 1))
     return step * (0.5 + dice / 2)
 
 
-def call_with_retries(policy: RetryPolicy, call: Callable[[], T], *, is_safe: bool = True) -> T:
-    """Run ``call`` by the policy. With ``is_safe=False`` a call that may have happened is not repeated."""
+def retry_delay(policy: RetryPolicy, attempts_made: int, error: OutsideError, dice: float) -> float | None:
+    """Seconds to wait after ``attempts_made`` tries, the last of which ended in ``error``. None: give up.
+
+    A far side that says when to come back is obeyed. If that is further away than the cap, it is left to the next
+    scheduled run instead of holding a worker.
+    """
+    if error.is_permanent or attempts_made >= policy.max_attempts:
+        return None
+    told = error.retry_after_seconds or 0
+    return max(backoff_seconds(policy, attempts_made, dice), told) if told <= policy.cap_seconds else None
+
+
+def call_with_retries(policy: RetryPolicy, call: Callable[[], T]) -> T:
+    """Run ``call``, which may be repeated without harm, by the policy."""
     attempts = 0
     while True:
         attempts += 1
         try:
             return call()
         except OutsideError as error:
-            if error.may_have_happened and not is_safe:
+            delay = retry_delay(policy, attempts, error, random())  # noqa: S311 - jitter, not a secret
+            if delay is None:
                 raise
-            decision = decide_retry(policy, attempts, error, random())  # noqa: S311 - jitter, not a secret
-            if isinstance(decision, GiveUp):
-                raise
-            wait(decision.delay_seconds)
+            wait(delay)

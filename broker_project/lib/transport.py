@@ -1,10 +1,10 @@
-"""An httpx transport with a total time limit and a check of the very address that is connected to.
+"""An httpx transport with a total time limit and a check of the address that is connected to.
 
-httpx limits each single read; a far side that sends a byte now and then holds a worker for ever. Here every
-connect, read and write of a call gets what is left of its total (:func:`time_limit`).
+httpx limits each single read; a far side that sends a byte now and then holds a worker for ever. Here every connect,
+read and write gets what is left of the call's total. :func:`limited_call` sets it and translates httpx's errors.
 
-The address check resolves the name, checks the numbers and connects to one of the checked numbers: a name
-server that answers differently the second time is never asked a second time. TLS still verifies the name.
+The address check resolves the name, checks the addresses and connects to one of those it checked: a name server that
+answers differently the second time is never asked a second time. TLS still verifies the name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ import httpcore
 import httpx
 from django.conf import settings
 
+from broker_project.lib.errors import ForbiddenAddress, TimedOut, Unreachable
+from broker_project.lib.redaction import redact
+
 TOTAL_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 30.0
@@ -37,13 +40,16 @@ def call_limit(seconds: float) -> float:
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Everything the transport does in this block ends within ``seconds``; an outer, shorter limit stands."""
-    outer = _deadline.get()
-    mine = time.monotonic() + call_limit(seconds)
-    token = _deadline.set(mine if outer is None else min(outer, mine))
+def limited_call(system: str, seconds: float) -> Iterator[None]:
+    """Everything the transport does in this block ends within ``seconds``. httpx's errors become ours."""
+    limit = call_limit(seconds)
+    token = _deadline.set(time.monotonic() + limit)
     try:
         yield
+    except httpx.TimeoutException as error:
+        raise TimedOut(system, f"no whole answer within {limit:.0f} s ({error or 'timeout'})") from error
+    except (httpx.HTTPError, httpx.StreamError) as error:
+        raise Unreachable(system, redact(f"{type(error).__name__}: {error}", 300)) from error
     finally:
         _deadline.reset(token)
 
@@ -85,15 +91,15 @@ class LimitedStream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
-# Given host, port and a resolved address: raises if it must not be connected to.
-AddressCheck = Callable[[str, int, str], None]
+# Given host, port and a resolved address: whether it may be connected to.
+AddressCheck = Callable[[str, int, str], bool]
 
 
 class LimitedBackend(httpcore.NetworkBackend):
-    """Connects within the time limit, to checked addresses only if there is a check."""
+    """Connects within the time limit, and only to addresses that pass the check if there is one."""
 
-    def __init__(self, check: AddressCheck | None = None) -> None:
-        self._check = check
+    def __init__(self, is_allowed: AddressCheck | None = None) -> None:
+        self._is_allowed = is_allowed
         self._inner = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -104,18 +110,11 @@ class LimitedBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
         addresses = resolve(host, port, _left(timeout, httpcore.ConnectTimeout))
-        refusal: Exception | None = None
-        if self._check is not None:
-            permitted = []
-            for address in addresses:
-                try:
-                    self._check(host, port, address)
-                    permitted.append(address)
-                except Exception as error:  # noqa: BLE001 - the check's own error, raised below if nothing is left
-                    refusal = error
-            addresses = permitted
-        failure: Exception | None = refusal
+        if self._is_allowed is not None and addresses:
+            failure = ForbiddenAddress(host, f"{addresses[-1]} is not a public address")
+            addresses = [address for address in addresses if self._is_allowed(host, port, address)]
         for address in addresses:
             try:
                 limit = _left(timeout, httpcore.ConnectTimeout)
@@ -124,7 +123,7 @@ class LimitedBackend(httpcore.NetworkBackend):
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
-        raise failure or httpcore.ConnectError(f"{host} has no address")
+        raise failure
 
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
@@ -135,8 +134,7 @@ class LimitedBackend(httpcore.NetworkBackend):
 def resolve(host: str, port: int, timeout: float | None) -> list[str]:
     """Numeric addresses of a host, in the system's order.
 
-    The system's resolver has no time limit of its own, so it runs in a thread that is left behind when it
-    takes too long.
+    The system's resolver has no time limit, so it runs in a thread that is abandoned when it takes too long.
     """
     answers: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
 
@@ -164,18 +162,18 @@ def tls_context() -> ssl.SSLContext:
 
 
 class LimitedTransport(httpx.HTTPTransport):
-    def __init__(self, check: AddressCheck | None = None) -> None:
+    def __init__(self, is_allowed: AddressCheck | None = None) -> None:
         super().__init__(verify=tls_context(), trust_env=False)
-        # httpx offers no other way to bring a network backend in.
+        # httpx has no option for a network backend.
         self._pool = httpcore.ConnectionPool(
-            ssl_context=tls_context(), keepalive_expiry=5.0, network_backend=LimitedBackend(check)
+            ssl_context=tls_context(), keepalive_expiry=5.0, network_backend=LimitedBackend(is_allowed)
         )
 
 
-def limited_client(check: AddressCheck | None = None, **options: Any) -> httpx.Client:
-    """An httpx client without proxies, redirects or cookies of its own, under :func:`time_limit`."""
+def limited_client(is_allowed: AddressCheck | None = None, **options: Any) -> httpx.Client:
+    """An httpx client without proxies and redirects, to be used under :func:`limited_call`."""
     return httpx.Client(
-        transport=LimitedTransport(check),
+        transport=LimitedTransport(is_allowed),
         trust_env=False,
         follow_redirects=False,
         timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),

@@ -3,7 +3,7 @@
 import django.core.validators
 import django.db.models.deletion
 import feeds.fields
-import feeds.writing.texts
+import feeds.prompt_texts
 from django.db import migrations, models
 
 
@@ -44,10 +44,10 @@ class Migration(migrations.Migration):
             name='FeedSettings',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('screening_prompt', models.TextField(default='次の資料は官公庁の新着情報のページです。要約して知らせる価値があるかを、下の基準で\nYES、NO、WAIT のいずれかに判定し、理由を日本語の一文で述べてください。\n\n判定基準\n{criteria}\n\n{material}', validators=[feeds.writing.texts.check_screening_prompt], verbose_name='screening prompt')),
+                ('screening_prompt', models.TextField(default='次の資料は官公庁の新着情報のページです。要約して知らせる価値があるかを、下の基準で\nYES、NO、WAIT のいずれかに判定し、理由を日本語の一文で述べてください。\n\n判定基準\n{criteria}\n\n{material}', validators=[feeds.prompt_texts.check_screening_prompt], verbose_name='screening prompt')),
                 ('criteria', models.TextField(default='YES: 政策、制度の改正、調査や統計の結果、報告書、意見募集など、判断に役立つ具体的な内容がある。\nNO: 人事異動、採用、入札や調達の公告、会議の開催だけの告知、リンク切れなど、要約して知らせる内容がない。\nWAIT: 「準備中」「後日掲載」など、ページや資料がまだ完成していない。', verbose_name='criteria')),
-                ('summary_prompt', models.TextField(default='次の資料（ページ本文と添付文書）を日本語で要約してください。次の順に考え、それぞれを答えに含めてください。\n1. 文書ごとに、題名、発行元、日付、要点、要約を書く。\n2. 全体の最初の要約を書く。\n3. 最初の要約から省ける記述を挙げる。\n4. 最初の要約が見落とした重要な点を挙げる。\n5. 以上を踏まえ、{characters}文字程度の最終的な要約を書く。\n   固有名詞、数値、期日は正確に残し、資料にないことは書かない。\n\n{material}', validators=[feeds.writing.texts.check_summary_prompt], verbose_name='summary prompt')),
-                ('post_template', models.TextField(default='{title}\n\n{summary}\n\n{url}', validators=[feeds.writing.texts.check_post_template], verbose_name='post template')),
+                ('summary_prompt', models.TextField(default='次の資料（ページ本文と添付文書）を日本語で要約してください。次の順に考え、それぞれを答えに含めてください。\n1. 文書ごとに、題名、発行元、日付、要点、要約を書く。\n2. 全体の最初の要約を書く。\n3. 最初の要約から省ける記述を挙げる。\n4. 最初の要約が見落とした重要な点を挙げる。\n5. 以上を踏まえ、{characters}文字程度の最終的な要約を書く。\n   固有名詞、数値、期日は正確に残し、資料にないことは書かない。\n\n{material}', validators=[feeds.prompt_texts.check_summary_prompt], verbose_name='summary prompt')),
+                ('post_template', models.TextField(default='{title}\n\n{summary}\n\n{url}', validators=[feeds.prompt_texts.check_post_template], verbose_name='post template')),
                 ('screening_model', models.CharField(blank=True, help_text='Empty: GEMINI_SCREENING_MODEL.', max_length=100, verbose_name='screening model')),
                 ('summary_model', models.CharField(blank=True, help_text='Empty: GEMINI_SUMMARY_MODEL.', max_length=100, verbose_name='summary model')),
                 ('summary_characters', models.PositiveIntegerField(default=200, validators=[django.core.validators.MinValueValidator(50), django.core.validators.MaxValueValidator(2000)], verbose_name='characters of a summary')),

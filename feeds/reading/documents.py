@@ -116,7 +116,7 @@ def fetched_material(
                 continue
             path = own / f"{number}.pdf"
             try:
-                size = fetcher.download(link.url, path, max_bytes=MAX_DOCUMENT_BYTES).size
+                size = fetcher.download(link.url, path, max_bytes=MAX_DOCUMENT_BYTES)
                 outcome["size"] = size
                 read = read_pdf(path, max_characters=DOCUMENT_CHARACTERS)
             except TooLarge as error:

@@ -1,4 +1,4 @@
-"""What a page says and which documents it links to. Works on bytes of any charset and any damage."""
+"""The text of a page and the documents it links to, from bytes in any charset, damaged or not."""
 
 from __future__ import annotations
 
@@ -12,52 +12,10 @@ from lxml import etree
 from feeds.reading.charsets import decode
 from feeds.reading.parsing import plain, usable_url
 
-NOT_CONTENT = (
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "nav",
-    "header",
-    "footer",
-    "aside",
-    "form",
-    "iframe",
-    "svg",
-)
+NOT_CONTENT = "script style noscript template nav header footer aside form iframe svg".split()
 BLOCKS = frozenset(
-    {
-        "address",
-        "article",
-        "blockquote",
-        "br",
-        "caption",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "figure",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "hr",
-        "li",
-        "main",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "table",
-        "tbody",
-        "td",
-        "th",
-        "thead",
-        "tr",
-        "ul",
-    }
+    "address article blockquote br caption dd div dl dt figure h1 h2 h3 h4 h5 h6 hr li main ol p pre section table "
+    "tbody td th thead tr ul".split()
 )
 _CONTENTS_BODY = (
     "//*[@id='contentsBody' or contains(concat(' ', normalize-space(@class), ' '), ' contentsBody ')]"
@@ -88,8 +46,7 @@ def read_page(body: bytes, *, url: str, content_type: str = "", max_characters: 
     titles = root.xpath("//title")
     content = main_content(root)
     for element in content.xpath("|".join(f".//{tag}" for tag in NOT_CONTENT)):
-        # The tail is text after the element, which stays.
-        element.drop_tree()
+        element.drop_tree()  # unlike remove(), this keeps the text after the element
     return Page(
         title=plain(titles[0].text_content()) if titles else "",
         text=text_of(content)[:max_characters],
@@ -122,7 +79,7 @@ def _base_of(root: lxml.html.HtmlElement, url: str) -> str:
 
 
 def text_of(content: lxml.html.HtmlElement) -> str:
-    """The text with a line for each block; runs of spaces and empty lines are closed up."""
+    """The text with a line for each block, without runs of spaces and empty lines."""
     parts: list[str] = []
     for event, element in etree.iterwalk(content, events=("start", "end")):
         if not isinstance(element.tag, str):
@@ -139,7 +96,7 @@ def text_of(content: lxml.html.HtmlElement) -> str:
 
 
 def pdf_links(content: lxml.html.HtmlElement, base: str) -> list[DocumentLink]:
-    """Links to PDFs, absolute, each document once whatever fragment it was linked with."""
+    """Absolute links to PDFs, each document once, whatever the fragments of its links."""
     found: dict[str, DocumentLink] = {}
     for anchor in content.xpath(".//a[@href]"):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -15,7 +15,7 @@ from broker_project.lib.http import Fetcher
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, backoff_seconds
-from feeds.models import Feed, Item, ItemDetail, new_item
+from feeds.models import Feed, Item, ItemDetail
 from feeds.reading.parsing import Entry, NotAFeed, parse_feed
 
 log = get_logger(__name__)
@@ -116,48 +116,33 @@ def add_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
 
 
 def insert_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
-    """Rows of ``items`` and one beside each of them, past Django's model instances: those cost ten times the insert.
+    """Rows of ``items`` with their details, without model instances: those take ten times as long as the insert.
 
-    An address that another process inserted meanwhile is left to it. Its row has its detail from the same
-    transaction, so what is newer than our beginning and has none is ours to describe.
+    An address that another process inserted meanwhile is left to it. That process inserts the detail in the same
+    transaction, so an item that is newer than our start and has no detail is ours.
     """
-    item, detail = Item._meta, ItemDetail._meta
-    stored = {field.attname: field for field in item.concrete_fields if not field.primary_key}
-    model = new_item("", "", now, now)
-    fixed = {name: field.get_db_prep_save(getattr(model, name), connection) for name, field in stored.items()}
     moment = connection.ops.adapt_datetimefield_value
-    rows = [
-        list(
-            {
-                **fixed,
-                "url": entry.url,
-                "title": entry.title,
-                "published_at": moment(entry.published_at),
-            }.values()
-        )
-        for entry in entries
-    ]
-    beside = ItemDetail(feed=feed)
-    columns = [field for field in detail.concrete_fields if not field.primary_key]
-    values = [field.get_db_prep_save(getattr(beside, field.attname), connection) for field in columns]
-    newest = Item.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    created_at = moment(now)
+    rows = [(entry.url, entry.title, moment(entry.published_at), created_at, created_at) for entry in entries]
+    detail = ItemDetail(feed=feed)
+    fields = [field for field in ItemDetail._meta.concrete_fields if not field.primary_key]
+    values = [field.get_db_prep_save(getattr(detail, field.attname), connection) for field in fields]
+    names = ", ".join(str(field.column) for field in fields)
     with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM items")
+        (newest,) = cursor.fetchone()
         cursor.executemany(
-            f"INSERT INTO {item.db_table} ({', '.join(stored)}) VALUES ({placeholders(stored)})"  # noqa: S608
-            " ON CONFLICT DO NOTHING",
+            "INSERT INTO items (url, title, published_at, created_at, last_checked_at, status, retry_count)"
+            " VALUES (%s, %s, %s, %s, %s, 0, 0) ON CONFLICT DO NOTHING",
             rows,
         )
         cursor.execute(
-            f"INSERT INTO {detail.db_table} (item_id, {', '.join(field.attname for field in columns)})"  # noqa: S608
-            f" SELECT i.id, {placeholders(columns)} FROM {item.db_table} i WHERE i.id > %s"
-            f" AND NOT EXISTS (SELECT 1 FROM {detail.db_table} d WHERE d.item_id = i.id)",
+            f"INSERT INTO feeds_itemdetail (item_id, {names})"  # noqa: S608 - our own column names
+            f" SELECT i.id, {', '.join(['%s'] * len(fields))} FROM items i WHERE i.id > %s"
+            " AND NOT EXISTS (SELECT 1 FROM feeds_itemdetail d WHERE d.item_id = i.id)",
             [*values, newest],
         )
         return int(cursor.rowcount)
-
-
-def placeholders(columns: Sized) -> str:
-    return ", ".join(["%s"] * len(columns))
 
 
 def pause_feed(feed_id: int) -> bool:

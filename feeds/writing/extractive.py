@@ -1,4 +1,4 @@
-"""A summary without any model: the weightiest sentences, Japanese or English, in their own order. Pure."""
+"""A summary without a model: the most important sentences, Japanese or English, in their own order. Pure."""
 
 from __future__ import annotations
 
@@ -6,58 +6,16 @@ import math
 import re
 from collections import Counter
 
-# A sentence ends here; in English only before a space, so that "3.5" and "U.S." inside stay whole.
+# In English a sentence ends only before a space, so that "3.5" and "U.S." stay whole.
 _SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?])\s+(?=[A-Z\"“(])|\n")
 _TERMS = re.compile(r"[一-龥々]{2,}|[ァ-ヶー]{2,}|[A-Za-z][A-Za-z0-9'-]{2,}|\d[\d,.]*")
 _COMMON = frozenset(
-    {
-        "the",
-        "and",
-        "for",
-        "that",
-        "with",
-        "this",
-        "from",
-        "are",
-        "was",
-        "were",
-        "will",
-        "has",
-        "have",
-        "had",
-        "not",
-        "but",
-        "its",
-        "their",
-        "they",
-        "which",
-        "been",
-        "can",
-        "may",
-        "also",
-        "such",
-        "into",
-        "about",
-        "more",
-        "than",
-        "other",
-        "over",
-        "under",
-        "between",
-        "these",
-        "those",
-        "would",
-        "should",
-        "could",
-        "our",
-        "your",
-        "his",
-        "her",
-    }
+    "the and for that with this from are was were will has have had not but its their they which been can may also "
+    "such into about more than other over under between these those would should could our your his her".split()
 )
 SHORTEST, LONGEST = 12, 400
 FULL_LINE = 30
-WORTH_IT = 0.35  # of the weightiest; room is not filled with asides
+LEAST_WEIGHT = 0.35  # of the highest; the remaining room is not filled with minor sentences
 JAPANESE = re.compile(r"[ぁ-ゖァ-ヶ一-龥]")
 
 
@@ -67,7 +25,7 @@ def is_japanese(text: str, least_share: float = 0.3) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Whole sentences, each once; headings, menus and fragments are left out where there is better."""
+    """Whole sentences, each once. Headings, menus and fragments only if there is nothing else."""
     joined = "\n".join(_rejoined(text.splitlines()))
     pieces = (re.sub(r"\s+", " ", piece).strip() for piece in _SENTENCE_END.split(joined) if piece)
     every = list(dict.fromkeys(piece for piece in pieces if SHORTEST <= len(piece) <= LONGEST))
@@ -75,7 +33,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _rejoined(lines: list[str]) -> list[str]:
-    """PDF text breaks lines in the middle of sentences; a full line without an end goes on in the next."""
+    """PDF text breaks lines in the middle of sentences: a full line without an end is joined with the next."""
     whole: list[str] = []
     goes_on = False
     for line in (line.strip() for line in lines):
@@ -92,7 +50,7 @@ def terms(sentence: str) -> list[str]:
     found: list[str] = []
     for term in _TERMS.findall(sentence):
         if JAPANESE.match(term):
-            # Compounds are not divided by spaces: pairs of characters let their parts meet again.
+            # Compounds have no spaces: pairs of characters let their parts be counted together.
             found.extend(term[start : start + 2] for start in range(len(term) - 1))
         elif term.lower() not in _COMMON:
             found.append(term.lower())
@@ -100,7 +58,7 @@ def terms(sentence: str) -> list[str]:
 
 
 def extract(text: str, characters: int, title: str = "") -> str:
-    """The most telling sentences, at most ``characters`` in all; empty only for a text without sentences."""
+    """The most important sentences, at most ``characters`` in all."""
     found = sentences(text)
     if not found:
         return re.sub(r"\s+", " ", text).strip()[:characters]
@@ -117,7 +75,7 @@ def extract(text: str, characters: int, title: str = "") -> str:
         return shared + 2 * about_title + has_figures + (1.5 if position == 0 else 0.0)
 
     weights = [weight(position) for position in range(len(found))]
-    least = max(weights) * WORTH_IT
+    least = max(weights) * LEAST_WEIGHT
     chosen: set[int] = set()
     used = 0
     for position in sorted(range(len(found)), key=weights.__getitem__, reverse=True):

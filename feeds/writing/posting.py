@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from broker_project.lib.hidden_text import without_hidden
-from feeds.writing.texts import filled
+from feeds.prompt_texts import filled
 
 ELLIPSIS = "…"
 MIN_SUMMARY_CHARACTERS = 20

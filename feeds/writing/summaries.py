@@ -15,18 +15,18 @@ from typing import Any, Literal, Protocol, get_args
 from pydantic import BaseModel, field_validator, model_validator
 
 from broker_project.lib.errors import BadAnswer, Missing, Rejected, TooLarge
-from broker_project.lib.fences import fence
 from broker_project.lib.gemini import SYSTEM as GEMINI
 from broker_project.lib.gemini import Gemini, Generated
 from broker_project.lib.hidden_text import without_hidden
 from broker_project.lib.logs import get_logger
+from broker_project.lib.prompt_fences import fence
 from broker_project.lib.redaction import redact
 from feeds.models import FeedSettings, ItemDetail
+from feeds.prompt_texts import SYSTEM_PROMPT, filled
 from feeds.reading.documents import Material, ReadDocument
 from feeds.reading.pages import Page
 from feeds.writing.extractive import extract, is_japanese
 from feeds.writing.posting import LINK, MENTION, shortened, tidy, without_foreign_links, without_mentions
-from feeds.writing.texts import SYSTEM_PROMPT, filled
 
 log = get_logger(__name__)
 

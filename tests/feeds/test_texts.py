@@ -7,10 +7,7 @@ from django.core.exceptions import ValidationError
 from django.utils import translation
 
 from broker_project.lib.errors import BadAnswer
-from feeds.writing.extractive import extract, is_japanese, sentences
-from feeds.writing.posting import compose, countable_length, shortened, without_mentions
-from feeds.writing.summaries import checked_summary
-from feeds.writing.texts import (
+from feeds.prompt_texts import (
     DEFAULT_POST_TEMPLATE,
     DEFAULT_SCREENING_PROMPT,
     DEFAULT_SUMMARY_PROMPT,
@@ -19,6 +16,9 @@ from feeds.writing.texts import (
     check_summary_prompt,
     filled,
 )
+from feeds.writing.extractive import extract, is_japanese, sentences
+from feeds.writing.posting import compose, countable_length, shortened, without_mentions
+from feeds.writing.summaries import checked_summary
 from sandbox.mastodon_text import countable_length as mastodons_length
 
 URL = "https://www.example.jp/menu_news/s-news/01kiban04_02000401.html"

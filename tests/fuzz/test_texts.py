@@ -14,9 +14,9 @@ from broker_project.lib.errors import BadAnswer, Rejected
 from broker_project.lib.gemini import read_answer
 from broker_project.lib.hidden_text import hidden_count
 from broker_project.lib.redaction import HIDDEN, Redactor, redact
+from feeds.prompt_texts import DEFAULT_POST_TEMPLATE
 from feeds.writing.posting import LINK, MENTION, compose
 from feeds.writing.summaries import ScreeningAnswer, SummaryAnswer, checked_summary, notes_of
-from feeds.writing.texts import DEFAULT_POST_TEMPLATE
 from fixtures.guide.preview import PreviewText, SpoilerVerdict
 from fixtures.guide.spoilers import spoiler_in
 from sandbox.mastodon_text import countable_length

@@ -247,12 +247,10 @@ def test_nothing_listens(fetcher: Fetcher) -> None:
 
 def test_a_download_streams_to_disk(sandbox: SandboxHandle, fetcher: Fetcher, tmp_path: Path) -> None:
     before = peak_memory_bytes()
-    done = fetcher.download(
-        f"{sandbox.base_url}/feed/hostile/big?mb=50&type=application/pdf",
-        tmp_path / "x.pdf",
-        max_bytes=50 * MEGABYTE,
+    size = fetcher.download(
+        f"{sandbox.base_url}/feed/hostile/big?mb=50", tmp_path / "x.pdf", max_bytes=50 * MEGABYTE
     )
-    assert (done.size, done.content_type.partition(";")[0]) == (50 * MEGABYTE, "application/pdf")
+    assert size == 50 * MEGABYTE
     assert (tmp_path / "x.pdf").stat().st_size == 50 * MEGABYTE
     assert peak_memory_bytes() - before < 20 * MEGABYTE
 

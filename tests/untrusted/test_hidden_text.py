@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker_project.lib.fences import fence
 from broker_project.lib.hidden_text import (
     INVISIBLE_RANGES,
     SUSPECT,
@@ -17,6 +16,7 @@ from broker_project.lib.hidden_text import (
     made_visible,
     without_hidden,
 )
+from broker_project.lib.prompt_fences import fence
 
 
 def tagged(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Somebody else's text inside a prompt: between marks that it cannot know, so that it cannot end its own fence."""
+"""Text of others inside a prompt, between marks that it cannot know, so that it cannot end its own fence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TAG_BYTES = 6
 
 @dataclass(frozen=True)
 class Fenced:
-    """``tag`` is what the instructions around it may name; ``text`` is the whole, marks included."""
+    """``tag`` is for the instructions around it; ``text`` includes the marks."""
 
     tag: str
     text: str
@@ -21,8 +21,8 @@ class Fenced:
 def fence(name: str, text: str, note: str = "", limit: int | None = None) -> Fenced:
     """``text`` without hidden characters between ``<name-…>`` and ``</name-…>``, marks that it does not contain.
 
-    ``note`` stands inside the first mark, for readers whom no instruction told what the marks mean. ``limit``: so many
-    characters of what is to be seen.
+    ``note`` goes into the first mark, for readers whose instructions do not explain the marks. ``limit`` is the number
+    of visible characters.
     """
     inner = without_hidden(text)[:limit]
     tag = f"{name}-{secrets.token_hex(TAG_BYTES)}"
