@@ -82,7 +82,8 @@ def make_subjects(
             yield issue_subject(
                 repository, issue, by_issue.get(issue.number), agents.get(issue.number), withheld
             )
-    yield from fix_subjects(repository, fixes, pulls, agents)
+    if fixes:
+        yield from fix_subjects(repository, fixes, pulls, agents)
 
 
 def subjects_of(
