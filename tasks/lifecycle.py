@@ -274,12 +274,6 @@ def choose(
     return sorted(fitting, key=lambda offer: offer.order)
 
 
-def queue_name(priority: int) -> str:
-    return next(
-        (name for name, limit in zip(QUEUES, QUEUE_LIMITS, strict=False) if priority <= limit), QUEUES[-1]
-    )
-
-
 def is_to_be_parked(lost_attempts: int, max_attempts: int) -> bool:
     return lost_attempts >= max_attempts
 

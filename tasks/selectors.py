@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, F, QuerySet, prefetch_related_objects
+from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet, prefetch_related_objects
+from redis.exceptions import RedisError
 
 from broker_project.lib.kept import figure
-from tasks.lifecycle import LIVE_STATES, Gate, NotOffered, Offer, best_bucket, why_not
+from broker_project.lib.redis.client import redis_client
+from tasks.lifecycle import LIVE_STATES, PARKED, Gate, NotOffered, Offer, best_bucket, why_not
 from tasks.models import (
     Agent,
     Assignment,
@@ -23,9 +25,8 @@ from tasks.models import (
     PullRequest,
     Repository,
 )
-from tasks.offers import issue_selectors
-from tasks.offers.candidates import subjects
-from tasks.offers.policy import decide
+from tasks.offers.candidates import candidates
+from tasks.offers.index import keys_of, queue_keys
 from tasks.reasons import Reason, ReasonCode
 
 HISTORY = 100
@@ -49,23 +50,23 @@ def explanation(
     The same rules as the index in Redis, worked out from the rows.
     """
     rows = [
-        (repository, subject, decide(subject.facts))
+        (repository, candidate, candidate.verdict)
         for repository in repositories
-        for subject in subjects(repository)
+        for candidate in candidates(repository)
     ]
     offers = [verdict for _, _, verdict in rows if isinstance(verdict, Offer)]
     open_priorities = [
-        subject.facts.priority
-        for _, subject, _ in rows
-        if subject.counts_as_open and subject.facts.priority is not None
+        candidate.facts.priority
+        for _, candidate, _ in rows
+        if candidate.counts_as_open and candidate.facts.priority is not None
     ]
     best = best_bucket(Gate(settings.BROKER.priority_gate), offers, open_priorities, agent_roles, now)
     found = []
-    for repository, subject, verdict in rows:
+    for repository, candidate, verdict in rows:
         reason = (
             verdict.reason if isinstance(verdict, NotOffered) else why_not(verdict, agent_roles, best, now)
         )
-        facts = subject.facts
+        facts = candidate.facts
         found.append(
             Explained(
                 repository.full_name,
@@ -77,6 +78,82 @@ def explanation(
             )
         )
     return sorted(found, key=lambda row: (not row.offered, row.number))
+
+
+def best_priority() -> int | None:
+    """The bucket that counts under the strict gate: the best of all open issues."""
+    open_rows = Issue.objects.filter(is_open=True, repository__is_enabled=True, priority__isnull=False)
+    found: int | None = open_rows.aggregate(best=Min("priority"))["best"]
+    return found
+
+
+def offer_reasons(issues: Collection[Issue], now: datetime) -> dict[int, Reason]:
+    """By primary key: why each is not on offer, or that it is, to an agent of a fitting role.
+
+    A few queries a repository, however many issues.
+    """
+    found: dict[int, Reason] = {}
+    best = best_priority() if settings.BROKER.priority_gate == Gate.OPEN else None
+    for repository in {issue.repository for issue in issues}:
+        own = {issue.number: issue for issue in issues if issue.repository_id == repository.pk}
+        verdicts = {}
+        for candidate in candidates(repository, list(own)):
+            verdict = candidate.verdict
+            if isinstance(verdict, NotOffered):
+                verdicts[candidate.facts.number] = verdict.reason
+            else:
+                counted = best if settings.BROKER.priority_gate == Gate.OPEN else verdict.priority
+                reason = why_not(verdict, (), counted, now)
+                verdicts[candidate.facts.number] = reason or Reason.of(ReasonCode.ON_OFFER)
+        for number, issue in own.items():
+            if not issue.is_open:
+                found[issue.pk] = Reason.of(ReasonCode.CLOSED)
+            elif not repository.is_enabled:
+                found[issue.pk] = Reason.of(ReasonCode.REPOSITORY_OFF)
+            elif number in verdicts:
+                found[issue.pk] = verdicts[number]
+    return found
+
+
+def issues_at_work(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    live = Assignment.objects.filter(
+        repository=OuterRef("repository"), number=OuterRef("number"), state__in=LIVE_STATES
+    )
+    return rows.filter(Exists(live))
+
+
+def parked_issues(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    # JSON containment is not portable; the quotes make it the whole label.
+    return rows.filter(is_open=True, labels__icontains=f'"{PARKED}"')
+
+
+def edited_issues(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    """What the approval gate keeps back. None while it is off: nothing is noted then."""
+    return rows.filter(is_open=True, edit__isnull=False) if settings.BROKER.approval_gate else rows.none()
+
+
+def issues_in_review(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    return rows.filter(is_open=True, review_detected_at__isnull=False)
+
+
+def issues_on_offer(rows: QuerySet[Issue]) -> QuerySet[Issue]:
+    """What the queues hold now. None while Redis is away."""
+    wanted = Q(pk__in=[])
+    for repository in Repository.objects.filter(is_enabled=True):
+        if numbers := queued_numbers(repository):
+            wanted |= Q(repository=repository, number__in=numbers)
+    return rows.filter(wanted)
+
+
+def queued_numbers(repository: Repository) -> list[int]:
+    try:
+        pipe = redis_client().pipeline(transaction=False)
+        for queue in queue_keys(keys_of(repository)):
+            pipe.zrange(queue, 0, 9999)
+        answers: Iterable[list[str]] = pipe.execute()
+    except RedisError:
+        return []
+    return [int(number) for numbers in answers for number in numbers]
 
 
 def assignment_counts() -> dict[str, int]:
@@ -125,11 +202,11 @@ def issue_counts() -> dict[str, int]:
         return {
             "open": by_open.get(True, 0),
             "closed": by_open.get(False, 0),
-            "on_offer": issue_selectors.on_offer(rows).count(),
+            "on_offer": issues_on_offer(rows).count(),
             "at_work": Assignment.objects.filter(state__in=LIVE_STATES).count(),
-            "in_review": issue_selectors.in_review(rows).count(),
-            "parked": issue_selectors.parked(rows).count(),
-            "edited": issue_selectors.edited(rows).count(),
+            "in_review": issues_in_review(rows).count(),
+            "parked": parked_issues(rows).count(),
+            "edited": edited_issues(rows).count(),
         }
 
     return figure("issues", count)

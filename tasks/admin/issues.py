@@ -26,7 +26,6 @@ from tasks.admin.differences import difference
 from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short, who
 from tasks.lifecycle import LIVE_STATES, PARKED
 from tasks.models import Issue
-from tasks.offers import issue_selectors
 from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
 from tasks.services import approvals
@@ -35,11 +34,11 @@ CHANGE_PAGE = "admin:tasks_issue_change"
 
 STATES: dict[str, tuple[Any, Callable[[QuerySet[Issue]], QuerySet[Issue]]]] = {
     "open": (_("open"), lambda rows: rows.filter(is_open=True)),
-    "on_offer": (_("on offer"), issue_selectors.on_offer),
-    "at_work": (_("at work"), issue_selectors.at_work),
-    "in_review": (_("in review"), issue_selectors.in_review),
-    "parked": (_("parked"), issue_selectors.parked),
-    "edited": (_("edited"), issue_selectors.edited),
+    "on_offer": (_("on offer"), selectors.issues_on_offer),
+    "at_work": (_("at work"), selectors.issues_at_work),
+    "in_review": (_("in review"), selectors.issues_in_review),
+    "parked": (_("parked"), selectors.parked_issues),
+    "edited": (_("edited"), selectors.edited_issues),
     "closed": (_("closed"), lambda rows: rows.filter(is_open=False)),
 }
 
@@ -180,13 +179,13 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         ]
 
     def prepare_rows(self, rows: list[Issue]) -> list[Issue]:
-        found = issue_selectors.reasons(rows, timezone.now())
+        found = selectors.offer_reasons(rows, timezone.now())
         for row in rows:
             row.verdict = found.get(row.pk)  # type: ignore[attr-defined]
         return rows
 
     def page_context(self, request: HttpRequest, row: Issue) -> dict[str, Any]:
-        reason = issue_selectors.reasons([row], timezone.now()).get(row.pk)
+        reason = selectors.offer_reasons([row], timezone.now()).get(row.pk)
         code = reason.code if reason else None
         attempts = selectors.attempts(row.repository_id, row.number)
         live = next((row for row in attempts if row.state in LIVE_STATES), None)

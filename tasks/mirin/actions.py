@@ -18,11 +18,12 @@ from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
 from tasks.agents_api.agent_cache import check_agent_id
 from tasks.agents_api.task_request import refusal_before_claim
-from tasks.lifecycle import AssignmentState, IssueStatus, TaskType
-from tasks.models import Assignment, Issue, PullRequest, Repository
-from tasks.offers.candidates import not_offered_reason, subjects
+from tasks.lifecycle import AssignmentState, NotOffered, TaskType
+from tasks.models import Assignment, Repository
 from tasks.offers.heartbeat import lease_expires_at
 from tasks.offers.index import keys_of
+from tasks.offers.projector import read_rows
+from tasks.offers.redis_view import status_of
 from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
 from tasks.services.agents import agent_named
@@ -35,7 +36,6 @@ from tasks.services.leases import (
     restore_heartbeat,
     save_heartbeat,
 )
-from tasks.services.snapshots import status_of
 
 PROCESS_ID = re.compile(r"issue-([1-9][0-9]{0,8})-(.{1,50})")
 REQUEST_ID_PREFIX = "mirin:"  # the HTTP API's request ids are others
@@ -153,30 +153,23 @@ def heartbeat(repository: Repository, asked: Beat, request_id: str, now: datetim
 
 def get_issue_status(repository: Repository, asked: OfIssue, request_id: str, now: datetime) -> Fields:
     number = asked.issue_number
-    live = live_on(repository, number)
-    issue = Issue.objects.filter(repository=repository, number=number).defer("raw", "body").first()
-    pull = PullRequest.objects.filter(repository=repository, number=number).first() if issue is None else None
-    row = issue or pull
-    if row is None:
+    (rows,) = read_rows(repository, [number], now)
+    source = rows.issue or rows.pull
+    if source is None:
         raise Refusal("unknown_issue", f"There is no issue {number}.")
-    last = live or Assignment.objects.filter(repository=repository, number=number).order_by("-id").first()
-    word = status_of(issue) if issue is not None else ("open" if row.is_open else "completed")
-    if live is not None:
-        word = IssueStatus.PROCESSING
-    elif word == IssueStatus.OPEN and last is not None and last.state == AssignmentState.FAILED:
-        word = IssueStatus.ERROR
-    subject = next(iter(subjects(repository, [number])), None)
-    reason = not_offered_reason(subject) if subject is not None else Reason.of(ReasonCode.CLOSED)
+    verdict = rows.candidate.verdict if rows.candidate is not None else None
+    reason = verdict.reason if isinstance(verdict, NotOffered) else None
+    if verdict is None:
+        reason = Reason.of(ReasonCode.CLOSED)
     found: Fields = {
         "issueNumber": number,
-        "status": str(word),
-        "title": row.title,
-        "labels": row.labels,
-        "url": row.html_url,
+        "title": source.title,
+        "labels": source.labels,
+        "url": source.html_url,
         "repository": repository.full_name,
         "reason": str(reason) if reason is not None else "",
     }
-    return {**found, **(described(live) if live is not None else {}), "status": str(word)}
+    return {**found, **(described(rows.live) if rows.live else {}), "status": str(status_of(rows)[0])}
 
 
 def list_processing_issues(repository: Repository, asked: Incoming, request_id: str, now: datetime) -> Fields:

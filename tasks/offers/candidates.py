@@ -15,6 +15,7 @@ from tasks.lifecycle import (
     AssignmentState,
     IssueFacts,
     NotOffered,
+    Offer,
     PullFacts,
     TaskType,
     labels_at_work,
@@ -26,7 +27,7 @@ from tasks.reasons import Reason
 
 
 @dataclass(frozen=True)
-class Subject:
+class Candidate:
     """One thing that may be handed out, with the rows behind it. ``issue`` is None for a pull request of no issue."""
 
     facts: IssueFacts
@@ -34,6 +35,10 @@ class Subject:
     pull: PullRequest | None
     fix: FixTask | None
     plan: BranchPlan | BranchRefused | None = None  # of an issue's own branch
+
+    @property
+    def verdict(self) -> Offer | NotOffered:
+        return decide(self.facts)
 
     @property
     def counts_as_open(self) -> bool:
@@ -51,7 +56,7 @@ def pull_facts(pull: PullRequest) -> PullFacts:
     return PullFacts(pull.number, pull.is_open, pull.fingerprint, problem)
 
 
-def subjects(repository: Repository, numbers: Collection[int] | None = None) -> Iterator[Subject]:
+def candidates(repository: Repository, numbers: Collection[int] | None = None) -> Iterator[Candidate]:
     """Every open issue and every pending fix task, or those of the given numbers."""
     issues = Issue.objects.filter(repository=repository, is_open=True).defer("raw")
     taken = Assignment.objects.filter(repository=repository, state__in=LIVE_STATES)
@@ -63,15 +68,15 @@ def subjects(repository: Repository, numbers: Collection[int] | None = None) -> 
         number: agent if state == AssignmentState.LIVE else ""
         for number, state, agent in taken.values_list("number", "state", "agent__name")
     }
-    return make_subjects(repository, list(issues), {fix.pull_number: fix for fix in fixes}, agents)
+    return make_candidates(repository, list(issues), {fix.pull_number: fix for fix in fixes}, agents)
 
 
-def make_subjects(
+def make_candidates(
     repository: Repository,
     issues: Collection[Issue],
     fixes: Mapping[int, FixTask],
     agents: Mapping[int, str],
-) -> Iterator[Subject]:
+) -> Iterator[Candidate]:
     """Of open issues and pending fix tasks. ``agents`` has who works on what, empty while that is being arranged."""
     pulls = open_pulls(repository, wants_pulls(issues), fixes.keys())
     edited = edited_issues(issues)
@@ -79,24 +84,26 @@ def make_subjects(
     for issue in issues:
         if issue.number not in fixes:
             withheld = withheld_reason(issue, edited)
-            yield issue_subject(
+            yield issue_candidate(
                 repository, issue, by_issue.get(issue.number), agents.get(issue.number), withheld
             )
     if fixes:
-        yield from fix_subjects(repository, fixes, pulls, agents)
+        yield from fix_candidates(repository, fixes, pulls, agents)
 
 
-def subjects_of(
-    repository: Repository, numbers: Collection[int], task_type: TaskType
-) -> Mapping[int, Subject]:
-    """What the index says is on offer, by number, with as few queries as its kind needs.
+def find_candidate(repository: Repository, number: int) -> Candidate | None:
+    return next(candidates(repository, [number]), None)
+
+
+def find_claimed(repository: Repository, number: int, task_type: TaskType) -> Candidate | None:
+    """What a claim has got, with as few queries as its kind needs.
 
     Whether somebody else has it is not asked: the constraint on assignments answers that.
     """
     if task_type is TaskType.FIX:
-        return {subject.facts.number: subject for subject in subjects(repository, numbers)}
-    rows = Issue.objects.filter(repository=repository, number__in=numbers, is_open=True)
-    return {subject.facts.number: subject for subject in make_subjects(repository, list(rows), {}, {})}
+        return find_candidate(repository, number)
+    rows = Issue.objects.filter(repository=repository, number=number, is_open=True).defer("raw")
+    return next(make_candidates(repository, list(rows), {}, {}), None)
 
 
 def wants_pulls(issues: Iterable[Issue]) -> bool:
@@ -114,13 +121,13 @@ def open_pulls(repository: Repository, all_open: bool, numbers: Collection[int])
     }
 
 
-def issue_subject(
+def issue_candidate(
     repository: Repository,
     issue: Issue,
     pull: PullRequest | None,
     taken_by: str | None,
     withheld: Reason | None,
-) -> Subject:
+) -> Candidate:
     """``taken_by``: the agent that has it, empty while that is being arranged, None if nobody has it."""
     plan = branch_of(issue, repository.default_branch)
     facts = IssueFacts(
@@ -136,15 +143,15 @@ def issue_subject(
         review_detected_at=issue.review_detected_at,
         reviewed_fingerprint=issue.reviewed_fingerprint,
     )
-    return Subject(facts, issue, pull, None, plan)
+    return Candidate(facts, issue, pull, None, plan)
 
 
-def fix_subjects(
+def fix_candidates(
     repository: Repository,
     fixes: Mapping[int, FixTask],
     pulls: Mapping[int, PullRequest],
     at_work: Collection[int],
-) -> Iterator[Subject]:
+) -> Iterator[Candidate]:
     """Fix tasks take role and priority labels from their pull request, else from the issue that it closes."""
     closed_numbers = {number for n in fixes if n in pulls for number in pulls[n].closes}
     closed = {
@@ -167,7 +174,7 @@ def fix_subjects(
             is_taken=number in at_work,
             pull=pull_facts(pull),
         )
-        yield Subject(facts, issue, pull, fix)
+        yield Candidate(facts, issue, pull, fix)
 
 
 def fix_labels(pull: PullRequest, issue: Issue | None) -> tuple[str, ...]:
@@ -179,8 +186,3 @@ def fix_labels(pull: PullRequest, issue: Issue | None) -> tuple[str, ...]:
         if priority_of(labels) is None:
             labels += [label for label in issue.labels if priority_of([label]) is not None]
     return tuple(labels)
-
-
-def not_offered_reason(subject: Subject) -> Reason | None:
-    verdict = decide(subject.facts)
-    return verdict.reason if isinstance(verdict, NotOffered) else None

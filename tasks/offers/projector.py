@@ -22,7 +22,7 @@ from broker_project.lib.redis.client import keyspace, redis_client, run_script
 from broker_project.lib.redis.locks import LockHeld, held_lock, new_owner
 from tasks.lifecycle import LIVE_STATES, AssignmentState
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
-from tasks.offers.candidates import make_subjects
+from tasks.offers.candidates import make_candidates
 from tasks.offers.index import keys_of, load_script, queue_keys
 from tasks.offers.open_issues import CHUNK, SPARE_BYTES, write_open_issues
 from tasks.offers.policy import index_mark
@@ -185,7 +185,7 @@ def read_rows(repository: Repository, numbers: Sequence[int], now: datetime) -> 
     open_issues = [issue for issue in issues.values() if issue.is_open]
     candidates = {
         candidate.facts.number: candidate
-        for candidate in make_subjects(repository, open_issues, fixes_by_number, agents)
+        for candidate in make_candidates(repository, open_issues, fixes_by_number, agents)
     }
     return [
         NumberRows(

@@ -27,7 +27,7 @@ from tasks.lifecycle import (
     status_word,
 )
 from tasks.models import Assignment, FixTask, Issue, PullRequest
-from tasks.offers.candidates import Subject
+from tasks.offers.candidates import Candidate
 from tasks.offers.heartbeat import lease_expires_at
 from tasks.offers.index import make_entry
 
@@ -46,7 +46,7 @@ class NumberRows:
     live: Assignment | None = None  # with an agent; one that is just being made is not meant
     ended: Assignment | None = None  # the last one that an agent had
     is_completed_today: bool = False  # by whichever attempt
-    candidate: Subject | None = None  # None: closed, or never to be handed out
+    candidate: Candidate | None = None  # None: closed, or never to be handed out
 
     @property
     def is_open(self) -> bool:

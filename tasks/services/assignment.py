@@ -22,9 +22,8 @@ from tasks.github.client import GitHubClient, client_for
 from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import IN_PROGRESS, AssignmentState, NotOffered, TaskType, role_for
 from tasks.models import Agent, Assignment, FixTask, Issue, PullRequest, Repository
-from tasks.offers.candidates import Subject, subjects_of
+from tasks.offers.candidates import Candidate, find_claimed
 from tasks.offers.heartbeat import lease_expires_at, lease_seconds
-from tasks.offers.policy import decide
 from tasks.offers.projector import project
 from tasks.prompts import build_prompt
 from tasks.reasons import Reason, ReasonCode
@@ -55,7 +54,7 @@ class PendingAssignment:
     """An assignment whose row is ``claiming``, with the rows it is made from."""
 
     assignment: Assignment
-    candidate: Subject
+    candidate: Candidate
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,10 @@ def assign_claim(claim: Claim, agent: Agent | None = None) -> Assigned | Skipped
 def begin(claim: Claim, agent: Agent | None) -> PendingAssignment | Skipped | AgentBusy:
     """Write the row that says what may be done on GitHub from now on."""
     now = timezone.now()
-    candidate = subjects_of(claim.repository, [claim.number], claim.task_type).get(claim.number)
+    candidate = find_claimed(claim.repository, claim.number, claim.task_type)
     if candidate is None:
         return Skipped(Reason.of(ReasonCode.GONE))
-    verdict = decide(candidate.facts)
+    verdict = candidate.verdict
     if isinstance(verdict, NotOffered):  # the index was behind the rows
         return Skipped(verdict.reason)
     branch, base_branch = branches_of(candidate, verdict.task_type, claim.repository)
@@ -143,7 +142,7 @@ def begin(claim: Claim, agent: Agent | None) -> PendingAssignment | Skipped | Ag
     return PendingAssignment(assignment, candidate)
 
 
-def branches_of(candidate: Subject, task_type: TaskType, repository: Repository) -> tuple[str, str]:
+def branches_of(candidate: Candidate, task_type: TaskType, repository: Repository) -> tuple[str, str]:
     """The branch to work on and its base. A review or fix works on its pull request's branch."""
     if task_type is TaskType.DEVELOPMENT:
         assert isinstance(candidate.plan, BranchPlan)  # classify refused the others
@@ -152,7 +151,7 @@ def branches_of(candidate: Subject, task_type: TaskType, repository: Repository)
     return candidate.pull.head_ref, candidate.pull.base_ref
 
 
-def attempts_so_far(candidate: Subject) -> int:
+def attempts_so_far(candidate: Candidate) -> int:
     if candidate.fix is not None:
         return candidate.fix.lost_attempts
     return candidate.issue.lost_attempts if candidate.issue is not None else 0

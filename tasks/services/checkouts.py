@@ -13,9 +13,8 @@ from broker_project.lib.redis.client import redis_client, run_script
 from broker_project.lib.redis.flags import parse_flag
 from tasks.lifecycle import LIVE_STATES, AssignmentState, NotOffered, Offer, TaskType, why_not
 from tasks.models import Agent, Assignment, Repository
-from tasks.offers.candidates import subjects
+from tasks.offers.candidates import find_candidate
 from tasks.offers.index import CLAIM_ONE, claim_one_arguments
-from tasks.offers.policy import decide
 from tasks.services.assignment import AgentBusy, Assigned, Claim, Skipped, assign_claim
 
 log = get_logger(__name__)
@@ -71,12 +70,12 @@ def check_out(
 
 
 def offer_of(repository: Repository, number: int) -> Offer:
-    subject = next(iter(subjects(repository, [number])), None)
-    if subject is None:
+    candidate = find_candidate(repository, number)
+    if candidate is None:
         raise CheckoutRefused("unknown_issue", f"There is no open issue {number}.")
-    verdict = decide(subject.facts)
+    verdict = candidate.verdict
     if isinstance(verdict, NotOffered):
-        code = "already_checked_out" if subject.facts.is_taken else "not_assignable"
+        code = "already_checked_out" if candidate.facts.is_taken else "not_assignable"
         raise CheckoutRefused(code, f"Issue {number}: {verdict.reason}.")
     return verdict
 

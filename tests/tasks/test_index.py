@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
 from broker_project.lib.redis.keyspace import Keyspace
-from tasks.lifecycle import Gate, Offer, TaskType, best_bucket, choose
+from tasks.lifecycle import QUEUES, Gate, Offer, TaskType, best_bucket, choose
 from tasks.models import Issue, Repository
 from tasks.offers.index import CLAIM, ClaimRequest, claim_arguments, order_score
 from tasks.offers.open_issues import SPARE_BYTES, write_open_issues
@@ -154,6 +154,15 @@ def test_queues_show_the_order_of_handing_out(store: redis.Redis) -> None:
     )
     names = {q: store.zrange(keyspace().key(k.QUEUE, priority=q), 0, -1) for q in ("high", "normal", "low")}
     assert names == {"high": ["6", "9", "10", "100", "3"], "normal": ["4"], "low": ["5"]}
+
+
+@pytest.mark.parametrize(
+    ("priority", "queue"), [(0, "high"), (1, "high"), (2, "normal"), (3, "low"), (40, "low"), (4000, "low")]
+)
+def test_the_queue_of_a_priority(store: redis.Redis, priority: int, queue: str) -> None:
+    put(store, [(1, entry(offer(1, priority)))])
+    shown = {name: store.zcard(keyspace().key(k.QUEUE, priority=name)) for name in QUEUES}
+    assert shown == {**dict.fromkeys(QUEUES, 0), queue: 1}
 
 
 def test_what_floats_moves_with_the_best_bucket(store: redis.Redis) -> None:

@@ -20,7 +20,6 @@ from tasks.lifecycle import (
     classify,
     closed_issues,
     priority_of,
-    queue_name,
     why_not,
 )
 from tasks.reasons import BranchProblem, Reason, ReasonCode
@@ -163,13 +162,6 @@ def test_the_order_inside_a_bucket() -> None:
 
 def test_what_has_no_priority_is_given_when_nothing_has_one() -> None:
     assert [o.number for o in choose([offer(1, None)], [], None, NOW)] == [1]
-
-
-@pytest.mark.parametrize(
-    ("priority", "queue"), [(0, "high"), (1, "high"), (2, "normal"), (3, "low"), (40, "low")]
-)
-def test_the_queues(priority: int, queue: str) -> None:
-    assert queue_name(priority) == queue
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from tasks.models import EditedIssue, Event
-from tasks.offers.candidates import subjects
+from tasks.offers.candidates import candidates
 from tests.tasks.world import BODY, CODE, World
 
 FOREIGN_AUTHOR = "its author may not write to the repository"
@@ -109,10 +109,10 @@ def test_off_the_gates_cost_no_query(world: World) -> None:
     world.open_issue(*DEV)
     world.sync()
     with CaptureQueriesContext(connection) as off:
-        list(subjects(world.repository))
+        list(candidates(world.repository))
     with override_settings(BROKER=replace(settings.BROKER, approval_gate=True, author_gate="writers")):
         with CaptureQueriesContext(connection) as on:
-            list(subjects(world.repository))
+            list(candidates(world.repository))
     assert len(on) == len(off) + 1
 
 
