@@ -187,45 +187,62 @@ class NotOffered:
 
 def classify(facts: IssueFacts, known_roles: Collection[str], review_delay: timedelta) -> Offer | NotOffered:
     """Whether an issue can be handed out to anybody at all, and if not, why: the first rule that applies."""
-
-    def refuse(code: ReasonCode, **parameters: str) -> NotOffered:
-        return NotOffered(facts.number, Reason.of(code, **parameters))
-
-    labels = set(facts.labels)
-    if facts.is_taken:
-        return refuse(ReasonCode.TAKEN)
-    if IN_PROGRESS in labels:
-        return refuse(ReasonCode.LABELLED, label=IN_PROGRESS)
-    if PARKED in labels:
-        return refuse(ReasonCode.PARKED)
-    for label in NEVER_OFFERED:
-        if label in labels:
-            return refuse(ReasonCode.LABELLED, label=label)
-    roles = tuple(sorted(labels & set(known_roles)))
-    if not roles:
-        return refuse(ReasonCode.NO_ROLE)
-    task_type = facts.task_type
-    if task_type is TaskType.DEVELOPMENT:
-        if facts.priority is None:
-            return refuse(ReasonCode.NO_PRIORITY)
-        if facts.branch_problem and not facts.withheld:
-            return NotOffered(facts.number, facts.branch_problem)
-    if facts.withheld:
-        return NotOffered(facts.number, facts.withheld)
-    if task_type is not TaskType.FIX and not facts.has_deliverables:
-        return refuse(ReasonCode.NO_DELIVERABLES)
+    roles = tuple(sorted(set(facts.labels) & set(known_roles)))
+    reason = (
+        _refused_by_labels(facts, roles)
+        or _refused_by_content(facts)
+        or (_refused_as_review(facts) if facts.task_type is TaskType.REVIEW else None)
+        or _refused_by_pull(facts)
+    )
+    if reason is not None:
+        return NotOffered(facts.number, reason)
     due_at = None
-    if task_type is TaskType.REVIEW:
-        if facts.pull is None or not facts.pull.is_open:
-            return refuse(ReasonCode.NO_PULL_REQUEST)
-        if facts.reviewed_fingerprint and facts.reviewed_fingerprint == facts.pull.fingerprint:
-            return refuse(ReasonCode.REVIEWED)
-        if facts.review_detected_at is None:
-            return refuse(ReasonCode.REVIEW_NOT_SEEN)
+    if facts.task_type is TaskType.REVIEW and facts.review_detected_at is not None:
         due_at = facts.review_detected_at + review_delay
-    if task_type is not TaskType.DEVELOPMENT and facts.pull is not None and facts.pull.branch_problem:
-        return NotOffered(facts.number, facts.pull.branch_problem)
-    return Offer(facts.number, task_type, roles, facts.priority, facts.updated_at, due_at)
+    return Offer(facts.number, facts.task_type, roles, facts.priority, facts.updated_at, due_at)
+
+
+def _refused_by_labels(facts: IssueFacts, roles: Collection[str]) -> Reason | None:
+    if facts.is_taken:
+        return Reason.of(ReasonCode.TAKEN)
+    if IN_PROGRESS in facts.labels:
+        return Reason.of(ReasonCode.LABELLED, label=IN_PROGRESS)
+    if PARKED in facts.labels:
+        return Reason.of(ReasonCode.PARKED)
+    for label in NEVER_OFFERED:
+        if label in facts.labels:
+            return Reason.of(ReasonCode.LABELLED, label=label)
+    return None if roles else Reason.of(ReasonCode.NO_ROLE)
+
+
+def _refused_by_content(facts: IssueFacts) -> Reason | None:
+    if facts.task_type is TaskType.DEVELOPMENT:
+        if facts.priority is None:
+            return Reason.of(ReasonCode.NO_PRIORITY)
+        if facts.branch_problem and not facts.withheld:
+            return facts.branch_problem
+    if facts.withheld:
+        return facts.withheld
+    if facts.task_type is not TaskType.FIX and not facts.has_deliverables:
+        return Reason.of(ReasonCode.NO_DELIVERABLES)
+    return None
+
+
+def _refused_as_review(facts: IssueFacts) -> Reason | None:
+    if facts.pull is None or not facts.pull.is_open:
+        return Reason.of(ReasonCode.NO_PULL_REQUEST)
+    if facts.reviewed_fingerprint and facts.reviewed_fingerprint == facts.pull.fingerprint:
+        return Reason.of(ReasonCode.REVIEWED)
+    if facts.review_detected_at is None:
+        return Reason.of(ReasonCode.REVIEW_NOT_SEEN)
+    return None
+
+
+def _refused_by_pull(facts: IssueFacts) -> Reason | None:
+    """A review or a fix works on the branch of its pull request."""
+    if facts.task_type is TaskType.DEVELOPMENT or facts.pull is None:
+        return None
+    return facts.pull.branch_problem
 
 
 class Gate(StrEnum):

@@ -171,13 +171,12 @@ def read_answer(response: types.GenerateContentResponse, model: str, schema: typ
 
     Text that is not JSON is passed to the schema, which may have a validator for it.
     """
+    from google.genai import types
+
     feedback = response.prompt_feedback
     if feedback is not None and feedback.block_reason is not None:
         raise Rejected(SYSTEM, f"the prompt was blocked ({_word(feedback.block_reason)})")
-    candidate = response.candidates[0] if response.candidates else None
-    finish = _word(candidate.finish_reason) if candidate is not None and candidate.finish_reason else "none"
-    content = candidate.content if candidate is not None else None
-    text = "".join(part.text or "" for part in (content.parts or []) if not part.thought) if content else ""
+    text, finish = _text_of(response)
     if not text.strip():
         raise BadAnswer(SYSTEM, f"an answer without text (finish reason {finish})")
     block = _CODE_BLOCK.fullmatch(text)
@@ -189,10 +188,19 @@ def read_answer(response: types.GenerateContentResponse, model: str, schema: typ
         value = schema.model_validate(given)
     except pydantic.ValidationError as error:
         raise BadAnswer(SYSTEM, f"{_violation(error)} (finish reason {finish})") from error
-    usage = response.usage_metadata
-    prompt_tokens = (usage.prompt_token_count or 0) if usage else 0
-    answer_tokens = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0) if usage else 0
-    return Generated(value, response.model_version or model, prompt_tokens, answer_tokens)
+    usage = response.usage_metadata or types.GenerateContentResponseUsageMetadata()
+    answer_tokens = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
+    return Generated(value, response.model_version or model, usage.prompt_token_count or 0, answer_tokens)
+
+
+def _text_of(response: types.GenerateContentResponse) -> tuple[str, str]:
+    """The text of the first candidate without the model's thoughts, and why it ended."""
+    candidate = response.candidates[0] if response.candidates else None
+    if candidate is None:
+        return "", "none"
+    parts = (candidate.content.parts if candidate.content else None) or []
+    text = "".join(part.text or "" for part in parts if not part.thought)
+    return text, _word(candidate.finish_reason) if candidate.finish_reason else "none"
 
 
 def _word(value: Any) -> str:
