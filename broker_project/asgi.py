@@ -1,4 +1,4 @@
-"""The ASGI application: the agents' hot calls on a lean path, everything else through stock Django."""
+"""The ASGI application: request-task and heartbeat go to the agents' entry, everything else to Django."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _django = get_asgi_application()
 # After Django is set up: these import models.
 from broker_project.lib.in_use import mark_in_use  # noqa: E402
 from broker_project.lib.redis.startup import start_embedded_redis_for_this_process  # noqa: E402
-from broker_project.ops.body_limit import call_capped  # noqa: E402
-from tasks.agents_api.entry import HotPath, reply  # noqa: E402
+from broker_project.ops.body_limit import BodyTooLarge, check_declared_length, limit_bytes_of, limited  # noqa: E402
+from tasks.agents_api import answers  # noqa: E402
+from tasks.agents_api.entry import AgentEntry, send_answer  # noqa: E402
 from tasks.agents_api.long_poll import Hub  # noqa: E402
-from tasks.agents_api.task_request import stopping_answer  # noqa: E402
 
 
 class Application:
-    """One per process. The hub lives as long as the server's lifespan."""
+    """One per process. The entry lives as long as the server's lifespan."""
 
     def __init__(self) -> None:
-        self.hot: HotPath | None = None
+        self.entry: AgentEntry | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            if self.hot is not None and HotPath.matches(scope):
-                await self.hot(scope, receive, send)
+            if self.entry is not None and AgentEntry.matches(scope):
+                await self.entry(scope, receive, send)
             else:
                 await call_django(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -48,44 +48,56 @@ class Application:
                 await asyncio.to_thread(start_embedded_redis_for_this_process)
                 hub = Hub()
                 hub.start()
-                self.hot = HotPath(hub)
+                self.entry = AgentEntry(hub)
                 close_on_signals(hub.close)
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if self.hot is not None:
-                    await self.hot.hub.stop()
+                if self.entry is not None:
+                    await self.entry.hub.stop()
+                    self.entry = None
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
 
 async def call_django(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Django's answer; or, when the server's patience ends while it stops, a word to come back.
+    """Django's answer; or, if the server stops waiting for it, an answer to come back later.
 
-    Django, once cancelled, waits for its thread and keeps the whole loop waiting with it. So it is left alone: what it
-    does is done to its end, or cut off with the process, and either is fine.
+    Django, once cancelled, waits for its thread and keeps the whole loop waiting with it. So it is not cancelled: it
+    finishes, or ends with the process. Either is fine.
     """
     has_begun = is_over = False
 
-    async def watched(message: dict[str, Any]) -> None:
+    async def send_unless_over(message: dict[str, Any]) -> None:
         nonlocal has_begun
         if not is_over:
             has_begun = True
             await send(message)
 
-    work = asyncio.ensure_future(call_capped(_django, scope, receive, watched))
+    work = asyncio.ensure_future(call_django_with_limit(scope, receive, send_unless_over))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
         if has_begun:
             raise
         is_over = True
-        await reply(send, stopping_answer())
+        await send_answer(send, answers.stopping())
+
+
+async def call_django_with_limit(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """413 if the body is larger than its address takes."""
+    limit_bytes = limit_bytes_of(scope["path"])
+    try:
+        check_declared_length(scope, limit_bytes)
+        await _django(scope, limited(receive, limit_bytes), send)
+    except BodyTooLarge:
+        # Django reads the whole body before it answers, so nothing has been sent yet.
+        await send_answer(send, answers.too_large(limit_bytes), closes_connection=True)
 
 
 def close_on_signals(close: Callable[[], None]) -> None:
-    """Send waiting agents home as soon as the server is told to stop.
+    """Answer waiting agents as soon as the server is told to stop.
 
-    The server waits for open connections before it ends the lifespan; without this they would keep it for minutes.
+    The server waits for open connections before it ends the lifespan. Without this they would keep it for minutes.
     """
     loop = asyncio.get_running_loop()
 

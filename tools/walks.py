@@ -34,7 +34,7 @@ WARM_UPS = 2  # of each call, so that imports and cold caches do not count
 TRACES = 5  # of each call
 CALLS = WARM_UPS + TRACES
 SETTLE_SECONDS = 3.0  # longer than any value is kept in the process: every run of a poller reads them again
-WOKEN = ("tasks/agents_api/waiters.py", "Waiters.wake_one")
+WOKEN = ("tasks/agents_api/long_poll.py", "Waiters.wake_one")
 PLACE = re.compile(r"<!-- walk: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 CO_OPTIMIZED = 1  # set for functions, not for the bodies of modules and classes
 

@@ -1,6 +1,6 @@
-"""The gate before the agent API: where a call comes from, how often, and whose token it carries.
+"""Who is calling the agent API: from which address, how often, and with whose token.
 
-Both carriers of the API, the lean path and django-ninja, let every call through here first.
+Every call passes through here first, whether :mod:`tasks.agents_api.entry` or django-ninja serves it.
 """
 
 from __future__ import annotations
@@ -8,39 +8,79 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 
 from broker_project.lib.config.access import Rate
 from broker_project.lib.rate_limits import Address, TooManyRequests, address_of, limits
-from tasks.agents_api.agent_cache import AccessRefused, Caller, directory
+from tasks.agents_api.agent_cache import AgentCache, agent_cache
+from tasks.agents_api.answers import Refused, problem
+from tasks.models import Agent
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``agent`` is None for a name that the database does not know yet, which only the open mode allows."""
+
+    name: str
+    agent: Agent | None = None
+    has_token: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(self.agent.roles) if self.agent else ()
+
+
+def identify(authorization: str, agent_id: str | None, agents: AgentCache = agent_cache) -> Caller:
+    """Who sent this ``Authorization`` header. Raises Refused with 401 or 403.
+
+    With tokens the token decides, and a different ``agent_id`` beside it is refused. In open mode the id is enough,
+    and an unknown token is ignored.
+    """
+    scheme, _, token = authorization.partition(" ")
+    agent = None
+    if scheme.lower() == "bearer" and token.strip():
+        agent = agents.by_token(token.strip())
+    has_token = agent is not None
+    if agent is None and settings.BROKER.agent_auth != "open":
+        raise Refused(problem(401, "unauthorised", "Send the agent's token as a bearer token."))
+    if agent is None:
+        agent = agents.by_name(agent_id or "")
+    if agent is None:
+        return Caller(agent_id or "")
+    if not agent.is_enabled:
+        raise Refused(problem(403, "agent_disabled", "This agent is switched off."))
+    if has_token and agent_id is not None and agent_id != agent.name:
+        raise Refused(problem(403, "wrong_agent", "The token belongs to another agent."))
+    return Caller(agent.name, agent, has_token)
 
 
 @dataclass(slots=True)
 class Visitor:
-    """A call on its way in."""
+    """A call whose address has been counted, before it is known who it is."""
 
     address: Address
     authorization: str
 
     def identify(self, agent_id: str | None) -> Caller:
-        """Who is calling, counted. ``directory`` must be fresh. Raises AccessRefused with 401, 403 or 429.
+        """Who is calling, counted. ``agent_cache`` must be fresh. Raises Refused with 401, 403 or 429.
 
-        A good token is never refused for the bad ones that came from its address before: a fleet behind one address
-        must not stand still for one agent with an old token.
+        A good token is never refused for bad ones from the same address: one agent with an old token must not stop a
+        fleet behind one address.
         """
         try:
-            caller = directory.identify(self.authorization, agent_id)
-        except AccessRefused as refused:
-            if refused.status == 401:
+            caller = identify(self.authorization, agent_id)
+        except Refused as refused:
+            if refused.answer.status == 401:
                 self.count(Rate.REFUSED)
             raise
         if caller.has_token:
             self.count(Rate.AGENT, caller.name)
         return caller
 
-    def is_still(self, name: str) -> None:
-        """Raises AccessRefused if the agent of that name may not ask any more. Counts nothing."""
-        directory.identify(self.authorization, name)
+    def check_still_allowed(self, name: str) -> None:
+        """Raises Refused if the agent of that name may not ask any more. Counts nothing."""
+        identify(self.authorization, name)
 
     def count(self, kind: Rate, key: str = "") -> None:
         if self.address.is_exempt:
@@ -48,16 +88,13 @@ class Visitor:
         try:
             limits().count(kind, self.address, key)
         except TooManyRequests as error:
-            raise too_many(error) from None
+            seconds = error.retry_after_seconds
+            message = f"Too many requests; come back in {seconds} s."
+            raise Refused(problem(429, "too_many_requests", message, seconds)) from None
 
 
-def too_many(error: TooManyRequests) -> AccessRefused:
-    seconds = error.retry_after_seconds
-    return AccessRefused(429, "too_many_requests", f"Too many requests; come back in {seconds} s.", seconds)
-
-
-def enter(scope: dict[str, Any]) -> Visitor:
-    """A call on the lean path. Raises AccessRefused with 429."""
+def visitor_from_scope(scope: dict[str, Any]) -> Visitor:
+    """For a call to the ASGI entry. Raises Refused with 429."""
     client = scope.get("client")
     authorization, forwarded = "", ""
     for name, value in scope["headers"]:
@@ -70,8 +107,8 @@ def enter(scope: dict[str, Any]) -> Visitor:
     return visitor
 
 
-def enter_by_django(request: HttpRequest) -> Visitor:
-    """A call through Django. Raises AccessRefused with 429."""
+def visitor_from_request(request: HttpRequest) -> Visitor:
+    """For a call through Django. Raises Refused with 429."""
     visitor = Visitor(address_of(request), request.headers.get("Authorization", ""))
     visitor.count(Rate.ADDRESS)
     return visitor

@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from tasks.agents_api.agent_cache import check_agent_id
+from tasks.services.agents import name_problem
 
 MAX_WAIT_SECONDS = 600
 
@@ -39,7 +39,7 @@ class RequestTask(Incoming):
     @field_validator("agent_id")
     @classmethod
     def _usable(cls, value: str) -> str:
-        if problem := check_agent_id(value):
+        if problem := name_problem(value):
             raise ValueError(problem)
         return value
 

@@ -1,11 +1,11 @@
-"""One request for a task, from the validated body to the answer, whoever carries it.
+"""One request for a task: claim in Redis, assign, or wait and claim again, until there is an answer.
 
-The ASGI entry (:mod:`tasks.agents_api.entry`) and Django's views (:mod:`tasks.agents_api.api`) both drive it; they
-differ in how a claim reaches Redis and in how they wait.
+Waiting costs no thread. What may block (the database, GitHub) runs in the hub's pool.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Sequence
@@ -13,52 +13,47 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
 
-from broker_project.lib.config.outside import Source
+from broker_project.lib.config.dynamic import LONG_POLL_SECONDS, value_of
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redis.flags import parse_flag
-from tasks.agents_api.agent_cache import Caller, directory
+from tasks.agents_api import answers
+from tasks.agents_api.answers import Answer
+from tasks.agents_api.authentication import Caller, Visitor
+from tasks.agents_api.long_poll import Hub, Waiter, Woken
 from tasks.agents_api.schemas import RequestTask
 from tasks.lifecycle import AssignmentState, TaskType
 from tasks.models import Assignment, Repository
-from tasks.offers.index import ClaimRequest, claim_arguments
+from tasks.offers.index import CLAIM, ClaimRequest, claim_arguments
 from tasks.offers.projector import rebuild_if_needed
 from tasks.services.assignment import AgentBusy, Assigned, Claim, assign_claim
 from tasks.services.leases import finish_previous
 
 log = get_logger(__name__)
 
-MAX_SKIPS = 50  # candidates that one request looks at before it waits again
+MAX_CLAIMS = 50  # claims of one request before it waits again
+REPLAY_LOOK_SECONDS = 0.2
+# A repeated request waits so long for the first one's answer, however short its own timeout. After a 204 the agent
+# would ask anew, and that would end the task it never heard of.
+REPLAY_WAIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    body: dict[str, Any] | None = None
-    retry_after_seconds: int | None = None
-
-
-def problem(status: int, code: str, message: str, retry_after_seconds: int | None = None) -> Answer:
-    return Answer(status, {"error": code, "message": message}, retry_after_seconds)
-
-
-@dataclass(frozen=True)
-class AgentGotOne:
-    """Another request of the same agent has the task."""
-
-
-@dataclass
+@dataclass(slots=True)
 class TaskRequest:
-    """The state of one request. ``claim`` and ``act`` alternate until there is an answer or nothing to give."""
-
+    hub: Hub
+    visitor: Visitor
     caller: Caller
     body: RequestTask
     is_first_check: bool = True
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     tried: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def timeout_seconds(self) -> float:
+        if "timeout" in self.body.model_fields_set:
+            return float(self.body.timeout or 0)
+        return float(value_of(LONG_POLL_SECONDS))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -69,49 +64,100 @@ class TaskRequest:
         both = tuple(role for role in asked if role in self.caller.roles)
         return both or ("-",)
 
+    async def answer(self, waiter: Waiter, timeout_seconds: float) -> Answer | None:
+        """A task, or why there is none. None if the client has gone. Raises Refused, RedisError, OperationalError."""
+        deadline = self.hub.loop.time() + timeout_seconds
+        if replayed := await self.replayed():
+            return replayed
+        while not waiter.is_gone:
+            answer = await self.claim_and_act(timeout_seconds)
+            if answer is not None:
+                return answer
+            self.is_first_check = False
+            remaining_seconds = deadline - self.hub.loop.time()
+            woken = Woken.TIMEOUT
+            if remaining_seconds > 0:
+                woken = await self.hub.wait(waiter, remaining_seconds)
+            if woken in (Woken.TIMEOUT, Woken.CLOSING):
+                return await self.replayed() or answers.nothing(timeout_seconds)
+            if woken is Woken.REDIS:
+                return answers.redis_down()
+            # Its token may have been revoked while it waited.
+            await self.hub.refresh_agents()
+            self.visitor.check_still_allowed(self.caller.name)
+        return None
+
+    async def claim_and_act(self, timeout_seconds: float) -> Answer | None:
+        """Claim until there is an answer. None if nothing is on offer."""
+        repositories = await self.hub.repositories()
+        for _ in range(MAX_CLAIMS):
+            arguments = self.claim_arguments(repositories, timezone.now())
+            found = await self.hub.run_script(CLAIM, arguments)
+            if found[0] == "none":
+                return None
+            if found[0] == "maintenance":
+                return answers.maintenance(found[1])
+            outcome = await self.hub.in_thread(self.act, found, repositories)
+            if isinstance(outcome, AgentBusy):
+                # Another request of the same agent has the task; if it has the same id, this one returns it, too.
+                return await self.replayed() or answers.nothing(timeout_seconds)
+            if outcome is not None:
+                return outcome
+        return None
+
     def claim_arguments(self, repositories: Sequence[Repository], now: datetime) -> list[Any]:
         request = ClaimRequest(self.caller.name, self.roles, self.token, self.is_first_check)
         return claim_arguments(request, repositories, now)
 
-    def act(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Answer | AgentGotOne | None:
-        """Do what a claim asks for. Blocks on the database and GitHub. None: ask Redis again."""
-        now = timezone.now()
-        kind = found[0]
-        if kind == "unbuilt":
-            rebuild_if_needed(repositories[int(found[1]) - 1], now)
+    async def replayed(self) -> Answer | None:
+        """The task of an earlier request with this id. Waits for one that is still being assigned."""
+        if self.body.request_id is None:
             return None
-        if kind == "finish":
-            self.finish(repositories[int(found[1]) - 1], [int(number) for number in found[2:]], now)
-            return None
-        return self.assign(self.claim(found, repositories))
+        give_up_at = self.hub.loop.time() + REPLAY_WAIT_SECONDS
+        while True:
+            earlier = await self.hub.in_thread(self.earlier_assignment)
+            if earlier is None:
+                return None
+            if earlier.state != AssignmentState.CLAIMING:
+                return Answer(200, {**earlier.answer, "state": earlier.state})
+            if self.hub.is_closing or self.hub.loop.time() >= give_up_at:
+                return answers.nothing(0)
+            await asyncio.sleep(REPLAY_LOOK_SECONDS)
 
-    def claim(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Claim:
-        """What Redis has claimed for this request."""
+    # In a thread of the pool
+
+    def act(self, found: Sequence[Any], repositories: Sequence[Repository]) -> Answer | AgentBusy | None:
+        """Do what the claim script asks for. None: claim again."""
+        repository = repositories[int(found[1]) - 1]
+        if found[0] == "unbuilt":
+            rebuild_if_needed(repository, timezone.now())
+            return None
+        if found[0] == "finish":
+            self.finish_previous(repository, [int(number) for number in found[2:]], timezone.now())
+            return None
         self.is_first_check = False
         self.token = secrets.token_hex(8)
-        repository, number, task_type = (
-            repositories[int(found[1]) - 1],
-            int(found[2]),
-            TaskType(json.loads(found[3])["t"]),
-        )
+        return self.assign(self.claim(repository, found))
+
+    def claim(self, repository: Repository, found: Sequence[Any]) -> Claim:
+        number, task_type = int(found[2]), TaskType(json.loads(found[3])["t"])
         return Claim(repository, number, task_type, self.caller.name, self.roles, self.body.request_id)
 
-    def assign(self, claim: Claim) -> Answer | AgentGotOne | None:
-        """None: this issue was skipped, ask Redis again."""
+    def assign(self, claim: Claim) -> Answer | AgentBusy | None:
         try:
-            outcome = assign_claim(claim, directory.known(claim.agent_name))
+            outcome = assign_claim(claim, self.caller.agent)
         except OutsideError as error:
             log.warning("assignment undone", issue=claim.number, agent=claim.agent_name, error=str(error))
             message = f"GitHub did not take the assignment: {error.message}"
-            return problem(502, "github_failed", message, int(error.retry_after_seconds or 30))
+            return answers.problem(502, "github_failed", message, int(error.retry_after_seconds or 30))
         if isinstance(outcome, Assigned):
             return Answer(200, outcome.answer)
         if isinstance(outcome, AgentBusy):
-            return AgentGotOne()
+            return outcome
         log.info("candidate skipped", issue=claim.number, reason=str(outcome.reason))
         return None
 
-    def finish(self, repository: Repository, numbers: list[int], now: datetime) -> None:
+    def finish_previous(self, repository: Repository, numbers: list[int], now: datetime) -> None:
         """End what this agent had. One failure does not stop the others."""
         untried = [number for number in dict.fromkeys(numbers) if (repository.pk, number) not in self.tried]
         for number in untried:
@@ -123,47 +169,12 @@ class TaskRequest:
                     "previous task not finished", issue=number, agent=self.caller.name, error=str(error)
                 )
         if not untried:
-            # What is left could not be finished now; it does not keep the agent from new work.
+            # What is left cannot be finished now. It does not keep the agent from new work.
             self.is_first_check = False
 
-    def replay(self) -> Answer | bool:
-        """The answer this request id was given before; True: it is still being made; False: there is none."""
-        assignment = (
+    def earlier_assignment(self) -> Assignment | None:
+        return (
             Assignment.objects.filter(agent__name=self.caller.name, request_id=self.body.request_id)
             .only("state", "answer")
             .first()
         )
-        if assignment is None:
-            return False
-        if assignment.state == AssignmentState.CLAIMING:
-            return True
-        return Answer(200, {**assignment.answer, "state": assignment.state})
-
-
-def refusal_before_claim() -> Answer | None:
-    if settings.BROKER.github.source is Source.OFF:
-        return problem(
-            503, "github_off", "GitHub is not configured: set GITHUB_REPOSITORY and GITHUB_TOKEN.", 60
-        )
-    return None
-
-
-def maintenance_answer(value: str) -> Answer:
-    reason = parse_flag(value).reason
-    return problem(503, "maintenance", f"Maintenance: {reason}" if reason else "Maintenance.", 60)
-
-
-def redis_down_answer() -> Answer:
-    return problem(503, "redis_down", "Redis does not answer; please come back.", 5)
-
-
-def database_down_answer() -> Answer:
-    return problem(503, "database_down", "The database does not take this now; please come back.", 5)
-
-
-def stopping_answer() -> Answer:
-    return problem(503, "stopping", "The server is stopping; please come back.", 5)
-
-
-def nothing_answer(timeout: float) -> Answer:
-    return Answer(204, retry_after_seconds=5 if timeout == 0 else 1)

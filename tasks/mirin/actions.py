@@ -16,8 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
-from tasks.agents_api.agent_cache import check_agent_id
-from tasks.agents_api.task_request import refusal_before_claim
+from tasks.agents_api.answers import Refused, check_github_is_on
 from tasks.lifecycle import AssignmentState, NotOffered, TaskType
 from tasks.models import Assignment, Repository
 from tasks.offers.heartbeat import lease_expires_at
@@ -26,7 +25,7 @@ from tasks.offers.projector import read_rows
 from tasks.offers.redis_view import status_of
 from tasks.reasons import Reason, ReasonCode
 from tasks.services import admin_actions as operating
-from tasks.services.agents import agent_named
+from tasks.services.agents import agent_named, name_problem
 from tasks.services.checkouts import CheckoutRefused, check_out
 from tasks.services.leases import (
     LeaseLost,
@@ -79,7 +78,7 @@ class OfProcess(Incoming):
             number, agent = int(match[1]), match[2]
         if number is None or agent is None:
             raise Refusal("bad_request", "Name the processId, or issueNumber and agentId.")
-        if problem := check_agent_id(agent):
+        if problem := name_problem(agent):
             raise Refusal("bad_request", f"agentId: {problem}.")
         return number, agent
 
@@ -106,8 +105,10 @@ class Cleanup(Incoming):
 
 def checkout_issue(repository: Repository, asked: Checkout, request_id: str, now: datetime) -> Fields:
     number, name = asked.resolve()
-    if (refusal := refusal_before_claim()) and refusal.body is not None:
-        raise Refusal(refusal.body["error"], refusal.body["message"])
+    try:
+        check_github_is_on()
+    except Refused as refused:
+        raise Refusal(refused.code, str(refused)) from None
     agent = agent_named(name)
     if not agent.is_enabled:
         raise Refusal("agent_disabled", "This agent is switched off.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,8 +33,13 @@ def new_token() -> str:
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
+def name_problem(name: str) -> str:
+    """Why this cannot be an agent's name; empty if it can."""
+    return agent_id_problem(name, settings.BROKER.role_names)
+
+
 def check_agent(name: str, roles: list[str]) -> None:
-    if problem := agent_id_problem(name, settings.BROKER.role_names):
+    if problem := name_problem(name):
         raise BadAgent(problem)
     unknown = sorted(set(roles) - settings.BROKER.role_names)
     if unknown:
@@ -96,3 +102,9 @@ def mark_changed(agent: Agent, now: datetime, **values: Any) -> None:
 def agent_named(name: str) -> Agent:
     """The agent of that name, made on its first request where the API is open."""
     return Agent.objects.get_or_create(name=name)[0]
+
+
+def save_last_seen(seen: Mapping[str, datetime]) -> None:
+    """One query for all: what matters is within seconds."""
+    if seen:
+        Agent.objects.filter(name__in=list(seen)).update(last_seen_at=max(seen.values()))

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import redis
 
 from sandbox.launcher import SandboxHandle
-from tasks.agents_api.agent_cache import directory
-from tests.tasks.world import World, make_world
+from tests.tasks.world import World, new_world
 
 
 @pytest.fixture
-def world(transactional_db: None, sandbox: SandboxHandle, store: redis.Redis) -> World:
-    directory.forget()  # the rows of the last test are gone
-    return make_world(sandbox, store)
+def world(transactional_db: None, sandbox: SandboxHandle, store: redis.Redis) -> Iterator[World]:
+    with new_world(sandbox, store) as found:
+        yield found

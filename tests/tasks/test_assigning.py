@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connections
-from django.test import Client
 from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
@@ -236,15 +234,8 @@ def test_each_issue_goes_to_one_agent_when_many_ask_at_once(world: World) -> Non
     world.sync()
 
     def ask(position: int) -> tuple[int, Any]:
-        try:
-            answer = Client().post(
-                "/api/v1/request-task",
-                {"agent_id": f"agent-{position}", "timeout": 0},
-                content_type="application/json",
-            )
-            return answer.status_code, answer.json()["issue_id"] if answer.status_code == 200 else None
-        finally:
-            connections.close_all()
+        answer = world.ask(f"agent-{position}")
+        return answer.status_code, answer.json()["issue_id"] if answer.status_code == 200 else None
 
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(ask, range(12)))
@@ -259,15 +250,8 @@ def test_one_agent_that_asks_twice_at_once_gets_one_task(world: World) -> None:
         world.open_issue(*DEV)
     world.sync()
 
-    def ask(_: int) -> int:
-        try:
-            body = {"agent_id": "agent-1", "timeout": 0}
-            return Client().post("/api/v1/request-task", body, content_type="application/json").status_code
-        finally:
-            connections.close_all()
-
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(ask, range(4)))
+        list(pool.map(lambda _: world.ask("agent-1"), range(4)))
     assert len(world.live()) <= 1
     left = world.store.zcard(world.key(k.QUEUE, priority="high"))
     taken = Assignment.objects.filter(state__in=["live", "completed"]).count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,13 +19,11 @@ from django.utils import timezone
 
 from broker_project.lib.errors import OutsideError
 from broker_project.lib.redis import keys as k
-from tasks.agents_api.agent_cache import Caller
 from tasks.agents_api.long_poll import WORKERS, Hub
-from tasks.agents_api.schemas import RequestTask
-from tasks.agents_api.task_request import TaskRequest
 from tasks.github.client import forget_clients
+from tasks.lifecycle import TaskType
 from tasks.models import Agent, Assignment, Event, Issue
-from tasks.offers.index import CLAIM
+from tasks.offers.index import CLAIM, ClaimRequest, claim_arguments
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.assignment import AgentBusy, Assigned, Claim, Skipped, assign_claim
 from tests.tasks.world import World
@@ -34,10 +33,10 @@ DEV = ("P0", "BACKENDCODER")
 
 def claim(world: World, agent: str) -> Claim:
     """What Redis gives an agent, as the server passes it on."""
-    request = TaskRequest(Caller(agent, ()), RequestTask(agent_id=agent, timeout=0))
-    found: Any = world.store.eval(CLAIM, *request.claim_arguments([world.repository], timezone.now()))
+    request = ClaimRequest(agent, (), token=agent, is_first_check=True)
+    found: Any = world.store.eval(CLAIM, *claim_arguments(request, [world.repository], timezone.now()))
     assert found[0] == "task", found
-    return request.claim(found, [world.repository])
+    return Claim(world.repository, int(found[2]), TaskType(json.loads(found[3])["t"]), agent)
 
 
 def claims(world: World, number: int) -> list[Claim]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
+from django.conf import LazySettings
 from django.utils import timezone
 
-from tasks.agents_api.agent_cache import directory
+from tasks.agents_api.agent_cache import agent_cache
 from tasks.models import Agent, Issue
 from tasks.offers.projector import rebuild
+from tests.support.asgi_client import statements_during
 from tests.tasks.world import BODY, World
 
 
@@ -35,11 +36,11 @@ def fill(world: World, number: int, *labels: str) -> None:
     rebuild(world.repository, now)
 
 
-def statements_of(call: Any) -> list[str]:
+def statements_of(settings: LazySettings, call: Callable[[], object]) -> list[str]:
     """The first words of what one successful call asks the database; transactions apart."""
-    with CaptureQueriesContext(connection) as queries:
-        assert call()
-    words = [query["sql"].split()[0] for query in queries]
+    found, statements = statements_during(settings, call)
+    assert found
+    words = [statement.split()[0] for statement in statements]
     return [word for word in words if word in {"SELECT", "INSERT", "UPDATE", "DELETE"}]
 
 
@@ -77,23 +78,25 @@ def test_an_empty_request_is_one_round_trip_whatever_the_number_of_issues(world:
     assert trips == 1, commands
 
 
-def test_an_empty_request_asks_the_database_nothing(world: World) -> None:
+def test_an_empty_request_asks_the_database_nothing(world: World, settings: LazySettings) -> None:
     fill(world, 10, "P0", "UIUX")
     world.ask(roles=["BACKENDCODER"])
-    with CaptureQueriesContext(connection) as queries:
-        assert world.ask(roles=["BACKENDCODER"]).status_code == 204
-    assert [query["sql"] for query in queries] == []
+    answer, statements = statements_during(settings, lambda: world.ask(roles=["BACKENDCODER"]))
+    assert answer.status_code == 204
+    assert statements == []
 
 
 @pytest.mark.parametrize("number", [5, 500])
-def test_an_assignment_costs_the_same_with_more_issues(world: World, number: int) -> None:
+def test_an_assignment_costs_the_same_with_more_issues(
+    world: World, settings: LazySettings, number: int
+) -> None:
     fill(world, number, "P1", "UIUX")
     first, second, *others = (world.open_issue("P0", "BACKENDCODER") for _ in range(5))
     world.sync()
     assert world.given("agent-1")["issue_id"] == first
     # The issue; for an agent never seen before its own row; the row; the row goes live; the event; then what the
     # projector reads: the issue and its attempts.
-    assert statements_of(lambda: world.given("agent-2")["issue_id"] == second) == [
+    assert statements_of(settings, lambda: world.given("agent-2")["issue_id"] == second) == [
         "SELECT",
         "SELECT",
         "INSERT",
@@ -108,14 +111,14 @@ def test_an_assignment_costs_the_same_with_more_issues(world: World, number: int
     assert min(trips for trips, _commands in costs) <= 3, costs
 
 
-def test_a_known_agent_is_assigned_with_six_queries(world: World) -> None:
+def test_a_known_agent_is_assigned_with_six_queries(world: World, settings: LazySettings) -> None:
     first, second = (world.open_issue("P0", "BACKENDCODER") for _ in range(2))
     world.sync()
     Agent.objects.create(name="agent-2")
     assert world.given("agent-1")["issue_id"] == first
-    directory.forget()
-    directory.refresh()
-    assert statements_of(lambda: world.given("agent-2")["issue_id"] == second) == [
+    agent_cache.clear()
+    agent_cache.refresh()
+    assert statements_of(settings, lambda: world.given("agent-2")["issue_id"] == second) == [
         "SELECT",
         "INSERT",
         "UPDATE",

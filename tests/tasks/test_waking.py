@@ -11,8 +11,7 @@ import pytest
 from django.db import OperationalError
 
 from broker_project.lib.redis import keys as k
-from tasks.agents_api.long_poll import Hub
-from tasks.agents_api.waiters import Waiter, Woken
+from tasks.agents_api.long_poll import Hub, Waiter, Woken
 from tests.tasks.world import World
 
 BACK, FRONT = ("BACKENDCODER",), ("FRONTENDCODER",)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import httpx
 import redis
-from django.test import Client
 from django.utils import timezone
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace
 from sandbox.launcher import SandboxHandle
+from tasks.agents_api.agent_cache import agent_cache
 from tasks.models import Assignment, Issue, Repository
 from tasks.repositories import forget_repositories
 from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository
+from tests.support.asgi_client import AsgiClient, running_application
 
 CODE = "/github/repos/broker-sandbox/demo"
 PERSON = {"Authorization": "token user:maintainer"}
@@ -27,8 +31,13 @@ BODY = "## 成果物\n- something\n"
 class World:
     sandbox: SandboxHandle
     store: redis.Redis
-    client: Client
     repository: Repository
+    ends: ExitStack = field(default_factory=ExitStack)
+
+    @cached_property
+    def client(self) -> AsgiClient:
+        """The application, started by the first call to it."""
+        return self.ends.enter_context(running_application())
 
     # GitHub, as people use it
 
@@ -75,14 +84,14 @@ class World:
 
     # The API, as agents use it
 
-    def ask(self, agent: str = "agent-1", timeout: float = 0, **more: Any) -> Any:
+    def ask(self, agent: str = "agent-1", timeout: float = 0, **more: Any) -> httpx.Response:
         body = {"agent_id": agent, "timeout": timeout, **more}
-        return self.client.post("/api/v1/request-task", body, content_type="application/json")
+        return self.client.post("/api/v1/request-task", body)
 
-    def post(self, path: str, data: Any = None) -> Any:
-        return self.client.post(f"/api/v1{path}", data or {}, content_type="application/json")
+    def post(self, path: str, data: Any = None) -> httpx.Response:
+        return self.client.post(f"/api/v1{path}", data or {})
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> httpx.Response:
         return self.client.get(f"/api/v1{path}")
 
     def given(self, agent: str = "agent-1", **more: Any) -> dict[str, Any]:
@@ -110,12 +119,15 @@ class World:
         return str(self.store.hget(self.key(k.ISSUE_STATUS, number=number), "status"))
 
 
-def make_world(sandbox: SandboxHandle, store: redis.Redis) -> World:
+@contextmanager
+def new_world(sandbox: SandboxHandle, store: redis.Redis) -> Iterator[World]:
     """An empty repository; tests open the issues they are about."""
     sandbox.reset("github", seed=False)
     sandbox.control("POST", "github/repositories", {"repository": "broker-sandbox/demo"})
     forget_repositories()
-    world = World(sandbox, store, Client(), configured_repository())
+    agent_cache.clear()  # the rows of the last test are gone
+    world = World(sandbox, store, configured_repository())
     world.sync()
     sandbox.clear_calls()
-    return world
+    with world.ends:
+        yield world
