@@ -1,4 +1,4 @@
-"""Columns and indexes with the very names and types of the seed."""
+"""Columns and indexes with exactly the names and types of seed 004."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
 
 
 class TimestampField(_DateTimeField):
-    """A DateTimeField whose column is declared ``TIMESTAMP`` on SQLite, as the seed writes it."""
+    """A DateTimeField whose column is declared ``TIMESTAMP`` on SQLite, as in the seed."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         if connection.vendor == "sqlite":
@@ -25,6 +25,6 @@ class TimestampField(_DateTimeField):
 
 
 class LongNameIndex(models.Index):
-    """Django refuses names over 30 characters for Oracle's sake; SQLite and PostgreSQL take 63."""
+    """Django refuses names over 30 characters because of Oracle; SQLite and PostgreSQL accept 63."""
 
     max_name_length = 63

@@ -91,7 +91,7 @@ FAILURES = frozenset({Outcome.FETCH_FAILED, Outcome.ALL_TOO_LARGE, Outcome.API_F
 WAITING = frozenset({Status.UNPROCESSED, Status.DEFERRED})
 OPEN = WAITING | {Status.PENDING}
 
-# Outcome: from which statuses, to which status (None: stays), which reason (None: stays), does it count.
+# Outcome: from which statuses, to which status (None: unchanged), with which reason (None: unchanged), counted.
 RULES: dict[Outcome, tuple[frozenset[Status], Status | None, Reason | None, bool]] = {
     Outcome.YES: (WAITING, Status.PENDING, None, False),
     Outcome.NO: (WAITING, Status.DEFERRED, Reason.NOT_VALUABLE, True),
@@ -123,7 +123,7 @@ def after(state: ItemState, outcome: Outcome, *, now: datetime, max_retries: int
 
 
 def can_retry(status: Status, reason: Reason | None) -> bool:
-    """Back to the beginning: what waits, and what was given up. Posted, skipped, pending: left alone."""
+    """What waits, and what was given up. Posted, skipped and pending items are left alone."""
     return status in WAITING or (status is Status.PROCESSED and reason is Reason.RETRY_LIMIT_EXCEEDED)
 
 

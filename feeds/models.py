@@ -1,4 +1,4 @@
-"""The seed's table ``items``, and beside it what else there is to know about an item."""
+"""Seed 004's table ``items``, and what else is known of an item in tables beside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from feeds.prompt_texts import (
 
 
 class Feed(models.Model):
-    """A feed. What happened last and when to come again are data on its row."""
+    """A feed, with the outcome of its last fetch and the time of the next."""
 
     class Source(models.TextChoices):
         SETTING = "setting", _("FEED_URLS")
@@ -76,7 +76,7 @@ class Item(models.Model):
         verbose_name = _("item")
         verbose_name_plural = _("items")
         constraints = [
-            # An expression: a constraint on the field itself would be an index without this name on SQLite.
+            # By an expression: a constraint on the field itself gets another name on SQLite.
             models.UniqueConstraint(models.F("url"), name="idx_items_url"),
         ]
         indexes = [
@@ -94,7 +94,7 @@ class Item(models.Model):
 
 
 class ItemDetail(models.Model):
-    """What was found, judged and written about an item."""
+    """An item's page, verdict, summary and cost."""
 
     class Verdict(models.TextChoices):
         YES = "YES", _("worth a summary")
@@ -130,7 +130,7 @@ class ItemDetail(models.Model):
         verbose_name = _("item detail")
         verbose_name_plural = _("item details")
         indexes = [
-            # The sums of a month are read from the index alone.
+            # The usage of a month is read from this index alone.
             models.Index(
                 fields=["screened_at", "input_tokens", "output_tokens", "cost_usd"],
                 name="idx_feeds_detail_usage",
@@ -159,7 +159,7 @@ class ItemLease(models.Model):
 
 
 class Post(models.Model):
-    """An item's one post. The text and its key are stored before Mastodon is called and go together."""
+    """An item's one post. Text and key are stored before Mastodon is called, and always sent together."""
 
     class State(models.TextChoices):
         DRAFT = "draft", _("draft")

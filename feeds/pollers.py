@@ -20,7 +20,7 @@ FEED_COUNTS = ("fetched", "unchanged", "failed", "added", "known", "skipped")
 
 
 def poll_feeds(options: PollOptions) -> Counts:
-    """Fetch the feeds that are due (``force``: every enabled one) and add what is new."""
+    """Fetch the feeds that are due (``force``: every enabled one) and add new items."""
     config = settings.BROKER
     counts: Counter[str] = Counter(dict.fromkeys(FEED_COUNTS, 0))
     sync_feeds(config.feed_urls)

@@ -14,12 +14,12 @@ from broker_project.lib.kept import figure
 from feeds.lifecycle import Reason, Status
 from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 
-CLOCK_AHEAD = timedelta(hours=1)  # more than clocks of workers side by side differ
-CHOICES = 8  # candidates looked at for one claim: as many workers can start at once without meeting twice
+CLOCK_AHEAD = timedelta(hours=1)  # the clocks of two workers differ by less
+CHOICES = 8  # candidates for one claim, so that as many workers can start at once
 
 
 def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
-    """Items to summarise and post, oldest publication first. A post that cannot go out now is not due."""
+    """Items to summarise and post, oldest publication first, without those whose post cannot be sent now."""
     due = Item.objects.filter(status=Status.PENDING, lease__isnull=True)
     if is_mastodon_on:
         due = due.exclude(post__state=Post.State.DRAFT, detail__feed__is_dry_run=True)
@@ -31,11 +31,11 @@ def pending_candidates(*, is_mastodon_on: bool) -> list[int]:
 def screening_candidates(checked_until: datetime, now: datetime) -> list[int]:
     """Items to screen that were last checked until then, the longest unchecked first.
 
-    What was checked by a clock far ahead of ours is due as well: it would wait for that clock's time.
+    An item that was checked by a clock far ahead of ours is due as well, or it would wait until that time.
     """
     found: list[tuple[datetime, int]] = []
     times = Q(last_checked_at__lte=checked_until), Q(last_checked_at__gt=now + CLOCK_AHEAD)
-    # One query per status: each walks its index and stops; together they would sort every waiting row.
+    # One query per status walks the index and stops; a query for both would sort every waiting row.
     for status, time in product((Status.UNPROCESSED, Status.DEFERRED), times):
         due = Item.objects.filter(time, status=status, lease__isnull=True)
         found += due.order_by("last_checked_at").values_list("last_checked_at", "pk")[:CHOICES]
@@ -43,7 +43,7 @@ def screening_candidates(checked_until: datetime, now: datetime) -> list[int]:
 
 
 def due_feeds(urls: Sequence[str], now: datetime, *, is_forced: bool = False) -> QuerySet[Feed]:
-    """Enabled feeds: those that an admin added, and those of the setting while it still names them."""
+    """Enabled feeds: those that an admin added, and those that the setting still names."""
     due = Feed.objects.filter(Q(source=Feed.Source.ADMIN) | Q(url__in=urls), is_enabled=True)
     if not is_forced:
         due = due.filter(Q(next_fetch_at__isnull=True) | Q(next_fetch_at__lte=now))
@@ -117,11 +117,7 @@ def usage_since(now: datetime, days: int = 30) -> dict[str, Any]:
     totals = ItemDetail.objects.filter(screened_at__gte=since).aggregate(
         input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"), cost_usd=Sum("cost_usd")
     )
-    return {
-        "input_tokens": totals["input_tokens"] or 0,
-        "output_tokens": totals["output_tokens"] or 0,
-        "cost_usd": totals["cost_usd"] or Decimal(0),
-    }
+    return {name: total or Decimal(0) for name, total in totals.items()}
 
 
 def item_timeline(item_id: int) -> list[ItemEvent]:

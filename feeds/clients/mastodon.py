@@ -31,15 +31,14 @@ from broker_project.lib.redaction import redact
 from broker_project.lib.retry import RetryPolicy, call_with_retries
 from broker_project.lib.transport import TOTAL_SECONDS, call_limit
 
-# Mastodon.py is imported on use: it takes a quarter of a second that most commands have no need of.
+# Mastodon.py takes a quarter of a second to import, which most commands do not need: it is imported on use.
 
 SYSTEM = "Mastodon"
 READ_POLICY = RetryPolicy(max_attempts=3, base_seconds=0.5, factor=3.0, cap_seconds=10.0)
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 MAX_ANSWER_BYTES = 4 * 2**20
 PAGE_SIZE, MAX_PAGES = 40, 10
-DEFAULT_MAX_CHARACTERS, DEFAULT_LINK_CHARACTERS = 500, 23
-# A clock of ours that was an hour ahead when the post was intended must not hide the post from us.
+# A post must be found although our clock was an hour ahead when it was sent.
 CLOCK_SKEW = timedelta(hours=2)
 
 T = TypeVar("T")
@@ -47,8 +46,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PostLimits:
-    max_characters: int
-    link_characters: int  # every link counts as so many
+    """Mastodon's own defaults."""
+
+    max_characters: int = 500
+    link_characters: int = 23  # of every link, however long
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class PostedStatus:
 
 
 class LimitedSession(requests.Session):
-    """A session with a total time limit and a cap on the answer; requests limits only each single read."""
+    """A session with a total time limit and a limit on the answer's size; requests limits only each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class LimitedSession(requests.Session):
 
 
 class MastodonAccount:
-    """One configured account. Making it costs nothing; the limits are asked for once."""
+    """One configured account. The instance's limits are asked for once."""
 
     def __init__(self, config: MastodonConfig) -> None:
         self.config = config
@@ -92,15 +93,18 @@ class MastodonAccount:
 
     @cached_property
     def limits(self) -> PostLimits:
-        """How long a post may be on this instance; Mastodon's own defaults where the instance does not say."""
+        """How long a post may be on this instance; the defaults if the instance does not say."""
         statuses = _inside(_inside(self._instance(), "configuration"), "statuses")
+        found = {
+            "max_characters": statuses.get("max_characters"),
+            "link_characters": statuses.get("characters_reserved_per_url"),
+        }
         return PostLimits(
-            _positive(statuses.get("max_characters"), DEFAULT_MAX_CHARACTERS),
-            _positive(statuses.get("characters_reserved_per_url"), DEFAULT_LINK_CHARACTERS),
+            **{name: value for name, value in found.items() if isinstance(value, int) and value > 0}
         )
 
     def _instance(self) -> Any:
-        # Servers before Mastodon 4 and some of its kin have only the first version, or neither, or tell nobody.
+        # Servers before Mastodon 4 and similar ones have only the first version, or neither, or refuse both.
         for ask in (self._api.instance_v2, self._api.instance_v1):
             with suppress(Missing, Unauthorised, Rejected, BadAnswer):
                 return self._read(ask)
@@ -129,14 +133,14 @@ class MastodonAccount:
                 self._api.account_statuses, account_id, limit=PAGE_SIZE, max_id=max_id, exclude_reblogs=True
             )
             page = self._read(ask)
-            # Nothing found must mean that there is nothing, not that nothing was shown.
+            # An unusable answer must not be taken for "there is no such post".
             if not isinstance(page, list) or not all(isinstance(status, Mapping) for status in page):
                 raise BadAnswer(SYSTEM, "an answer that is no list of posts")
             for status in page:
                 created_at = status.get("created_at")
                 if isinstance(created_at, datetime) and created_at < oldest:
                     return None
-                # What others wrote and we boosted is no post of ours.
+                # A boosted post of somebody else is not ours.
                 if not status.get("reblog") and link in links_of(str(status.get("content") or "")):
                     return _posted(status)
             if len(page) < PAGE_SIZE:
@@ -174,7 +178,7 @@ class MastodonAccount:
 
 
 def _posted(status: Any) -> PostedStatus:
-    """Raises :class:`BadAnswer` if the answer is no status: Mastodon.py takes anything that is JSON."""
+    """Raises :class:`BadAnswer` if the answer is not a status: Mastodon.py accepts any JSON."""
     identity, url = status.get("id"), status.get("url")
     if not identity:
         raise BadAnswer(SYSTEM, "an answer that is no post")
@@ -182,16 +186,12 @@ def _posted(status: Any) -> PostedStatus:
 
 
 def _inside(given: Any, name: str) -> Any:
-    """A part of an answer; empty if the answer is built otherwise."""
+    """A part of an answer; empty if there is none."""
     return (given.get(name) if isinstance(given, Mapping) else None) or {}
 
 
-def _positive(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and value > 0 else default
-
-
 def links_of(content: str) -> set[str]:
-    """The addresses that a post's HTML links to, and every word of its text: not every server makes links."""
+    """The addresses that a post's HTML links to, and every word of its text: not every server adds links."""
     linked = {html.unescape(link) for link in re.findall(r'href="([^"]*)"', content)}
     lines = re.sub(r"</?(?:p|br|div)\b[^>]*>", " ", content)
     return linked | set(html.unescape(re.sub(r"<[^>]*>", "", lines)).split())
@@ -203,17 +203,15 @@ def classified(error: Exception) -> OutsideError:
     cause = error.__context__
     text = redact(str(error), 300)
     if isinstance(error, mastodon.MastodonRatelimitError):
-        # Mastodon.py raises this also when it cannot read the headers of a call that went well.
+        # Mastodon.py also raises this when it cannot read the headers of a successful call.
         return RateLimited(SYSTEM, text, may_have_happened=str(error) != "Hit rate limit.")
     if isinstance(error, mastodon.MastodonNetworkError):
         if isinstance(cause, requests.exceptions.ConnectTimeout):
             return TimedOut(SYSTEM, "no connection in time", may_have_happened=False)
         if isinstance(cause, requests.exceptions.Timeout):
             return TimedOut(SYSTEM, f"no whole answer within {call_limit(TOTAL_SECONDS):.0f} s")
-        was_refused = isinstance(cause, requests.exceptions.ConnectionError) and "NewConnectionError" in str(
-            cause
-        )
-        return Unreachable(SYSTEM, text, may_have_happened=not was_refused)
+        is_refused = isinstance(cause, requests.ConnectionError) and "NewConnectionError" in str(cause)
+        return Unreachable(SYSTEM, text, may_have_happened=not is_refused)
     if isinstance(error, mastodon.MastodonAPIError) and len(error.args) == 4:
         _, status, _, detail = error.args
         return error_for_status(SYSTEM, int(status), redact(str(detail or ""), 300))

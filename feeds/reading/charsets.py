@@ -1,6 +1,6 @@
-"""From bytes to text, by declaration and by the bytes themselves.
+"""Decoding pages and feeds, by what they declare and by their bytes.
 
-"Shift_JIS" on Japanese sites means Microsoft's cp932: ①, ㈱ and ～ are not in the standard of that name.
+"Shift_JIS" on Japanese sites means Microsoft's cp932: ①, ㈱ and ～ are not in the standard Shift_JIS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HTML_DECLARED = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._:
 
 
 def decode(body: bytes, content_type: str = "") -> str:
-    """The text of a feed or page. Never fails: what cannot be read becomes U+FFFD."""
+    """The text of a feed or page. Never fails: bytes that cannot be decoded become U+FFFD."""
     for bom, name in BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace")
@@ -42,7 +42,7 @@ def decode(body: bytes, content_type: str = "") -> str:
 
 
 def is_binary(body: bytes, content_type: str = "") -> bool:
-    """Whether it is a picture, an archive or the like: by its type, or since no text begins with a NUL."""
+    """Whether it is a picture, an archive or the like: by its type, or because text has no NUL near its start."""
     if content_type.strip().lower().startswith(("image/", "audio/", "video/", "font/")):
         return True
     if body.startswith(tuple(bom for bom, _ in BOMS)):
@@ -65,13 +65,12 @@ def _charset_of(content_type: str) -> str | None:
 
 
 def known_codec(name: str) -> str | None:
-    """Python's codec for a declared charset; None for unknown names and for what is no text encoding."""
+    """Python's codec for a declared charset; None if it is unknown or not a text encoding."""
     name = name.strip().lower()
     name = ALIASES.get(name, name)
     try:
         info = codecs.lookup(name)
     except LookupError:
         return None
-    return (
-        info.name if info._is_text_encoding and info.name not in ("idna", "punycode", "undefined") else None
-    )
+    is_text = info._is_text_encoding and info.name not in ("idna", "punycode", "undefined")
+    return info.name if is_text else None

@@ -1,11 +1,11 @@
-"""An item's page and its documents: fetched, measured, read, removed."""
+"""Fetching and reading an item's page and its documents."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class ReadDocument:
 
 @dataclass(frozen=True)
 class Material:
-    """All that there is to read about an item. ``outcomes`` says what became of each linked document."""
+    """The page and documents of an item. ``outcomes`` tells for each linked document whether it was read."""
 
     url: str
     title: str
@@ -46,9 +46,7 @@ class Material:
 
     @property
     def source_text(self) -> str:
-        return "\n".join(
-            [self.title, self.url, self.page.text, *(document.text for document in self.documents)]
-        )
+        return "\n".join([self.title, self.url, self.page.text, *(entry.text for entry in self.documents)])
 
     @property
     def has_text(self) -> bool:
@@ -56,7 +54,7 @@ class Material:
 
 
 class DocumentsFailed(Exception):
-    """A document could not be fetched, or none could be used. ``all_too_large`` tells which reason it is."""
+    """A document could not be fetched, or none could be used."""
 
     def __init__(self, message: str, outcomes: list[dict[str, Any]], *, all_too_large: bool) -> None:
         super().__init__(message)
@@ -65,14 +63,14 @@ class DocumentsFailed(Exception):
 
 
 def fetch_page(fetcher: Fetcher, url: str, *, max_characters: int) -> Page:
-    """The page behind an item's address. An item that links to a PDF itself is a page with that one document."""
+    """The page at an item's address. If that is a PDF itself, a page with this one document."""
     alone = Page("", "", [DocumentLink(url, "")])
     if urlsplit(url).path.lower().endswith(".pdf"):
         return alone
     try:
         fetched = fetcher.fetch(url, max_bytes=MAX_PAGE_BYTES)
     except TooLarge as error:
-        # A page ends at its cap, a document does not: it is measured where documents are.
+        # Documents have a larger limit than pages; it is applied when the document is downloaded.
         if error.content_type != PDF:
             raise
         return alone
@@ -97,9 +95,9 @@ def fetched_material(
     max_documents: int,
     between: Callable[[], None] = lambda: None,
 ) -> Iterator[Material]:
-    """Page and documents of an item; its files go when the block ends. ``between`` runs after each fetch.
+    """Page and documents of an item; the files are removed when the block ends. ``between`` runs after each fetch.
 
-    Raises :class:`OutsideError` for a page that cannot be had, :class:`DocumentsFailed` for its documents.
+    Raises :class:`OutsideError` if the page cannot be fetched, :class:`DocumentsFailed` for its documents.
     """
     page = fetch_page(fetcher, url, max_characters=page_characters)
     between()
@@ -141,14 +139,11 @@ def fetched_material(
 
 
 def remove_leftovers(folder: Path, older_than_seconds: float, now: float) -> int:
-    """Folders of processes that were killed. Those in use are younger than any lease."""
+    """Remove the folders of processes that were killed. Those in use are younger than any lease."""
     removed = 0
-    for path in folder.glob("item-*") if folder.is_dir() else ():
-        try:
-            is_old = now - path.stat().st_mtime > older_than_seconds
-        except FileNotFoundError:
-            continue
-        if is_old:
-            shutil.rmtree(path, ignore_errors=True)
-            removed += 1
+    for path in folder.glob("item-*"):
+        with suppress(FileNotFoundError):
+            if now - path.stat().st_mtime > older_than_seconds:
+                shutil.rmtree(path, ignore_errors=True)
+                removed += 1
     return removed

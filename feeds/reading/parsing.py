@@ -1,4 +1,4 @@
-"""A feed's bytes into entries: RSS 1.0/RDF, RSS 2.0, Atom, in any charset. Nothing outside is asked for."""
+"""Parsing feeds: RSS 1.0/RDF, RSS 2.0 and Atom, in any charset. Nothing external is loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_URL_LENGTH = 2000
 MAX_TITLE_LENGTH = 1000
 
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
-# The declarations of a document type are the home of entity bombs and external entities; no feed needs them.
+# Document types declare entity bombs and external entities; no feed needs them.
 _DOCTYPE_START = re.compile(r"<!DOCTYPE", re.IGNORECASE)
 _DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
 # Not "[^>]*": a title of opening brackets alone would cost the square of its length.
@@ -30,7 +30,7 @@ _TAG = re.compile(r"<[a-zA-Z/!][^<>]*>")
 _CHARACTER = re.compile(r"&#(?:[xX]([0-9a-fA-F]+)|([0-9]+));?")
 _SPACES = re.compile(r"\s+")
 _URL_SPACE = re.compile(r"[ \u3000]")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # they often stand where a space was
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # often in the place of a space
 
 JAPAN = ZoneInfo("Asia/Tokyo")
 _JST = re.compile(r"\s*\(?\bJST\b\)?")
@@ -42,7 +42,7 @@ _WITHOUT_ZONE = re.compile(r"(?:[A-Za-z]{3,9},\s*)?\d{1,2}\s[A-Za-z]{3,9}\s\d{4}
 
 
 class NotAFeed(Exception):
-    """The bytes hold no feed. The text says why."""
+    """The bytes are not a feed. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
     text = without_doctypes(text)
     text = _CHARACTER.sub(usable_character, text)
     try:
-        # Without the two switches feedparser spends its time on the HTML of descriptions that nobody reads.
+        # The two switches save the work on the HTML of descriptions, which are not used.
         parsed = feedparser.parse(
             io.BytesIO(text.encode("utf-8", "replace")),
             response_headers={"content-type": "application/xml; charset=utf-8"},
@@ -73,7 +73,7 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
             sanitize_html=False,
         )
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError) as error:
-        # feedparser's way of not understanding a date, an address or a nesting that nobody foresaw.
+        # feedparser raises these for some malformed dates, addresses and nesting.
         raise NotAFeed(f"it cannot be read ({type(error).__name__})") from error
     if not parsed.get("version") and not parsed.entries:
         problem = parsed.get("bozo_exception")
@@ -90,7 +90,7 @@ def parse_feed(body: bytes, *, content_type: str = "", base_url: str = "") -> Pa
 
 
 def usable_character(reference: re.Match[str]) -> str:
-    """A character reference as it is, or U+FFFD for one that no character has: feedparser gives up at those."""
+    """The character reference, or U+FFFD if there is no such character: feedparser fails on those."""
     hexadecimal, decimal = reference.groups()
     digits = (hexadecimal or decimal).lstrip("0") or "0"
     code = int(digits, 16 if hexadecimal else 10) if len(digits) <= 7 else 0x110000
@@ -99,9 +99,9 @@ def usable_character(reference: re.Match[str]) -> str:
 
 
 def without_doctypes(text: str) -> str:
-    """The text without declarations of document types, wherever they stand. Raises :class:`NotAFeed`.
+    """The text without declarations of document types. Raises :class:`NotAFeed` for one that never ends.
 
-    One that never ends is refused at once: looking for the end behind each of a million beginnings takes days.
+    That is refused at once: looking for the end after each of a million beginnings takes days.
     """
     parts, at = [], 0
     while start := _DOCTYPE_START.search(text, at):
@@ -124,7 +124,7 @@ def read_entry(raw: dict[str, Any], base_url: str) -> Entry | None:
 
 
 def usable_url(link: str, base_url: str) -> str | None:
-    # Names of files with spaces are written as they are; a browser follows such a link.
+    # File names with spaces are often not quoted; browsers follow such links.
     link = _URL_SPACE.sub(lambda space: quote(space.group()), link.strip())
     try:
         url = urljoin(base_url, link) if link else ""
@@ -140,13 +140,13 @@ def usable_url(link: str, base_url: str) -> str | None:
 def plain(text: str) -> str:
     """One line of text without markup, entities or hidden characters."""
     text = html.unescape(_TAG.sub("", text))
-    # What was escaped twice is markup now; nothing that looks like a tag stays.
+    # What was escaped twice has become markup now.
     text = _TAG.sub("", text)
     return _SPACES.sub(" ", without_hidden(_CONTROLS.sub(" ", text))).strip()
 
 
 def date_of(raw: dict[str, Any]) -> datetime | None:
-    """Published, else updated. By plain membership: feedparser itself answers one for the other."""
+    """Published, else updated. By plain membership, because feedparser returns one for the other."""
     for name in ("published", "updated"):
         if dict.__contains__(raw, name):
             try:
@@ -159,14 +159,14 @@ def date_of(raw: dict[str, Any]) -> datetime | None:
 
 
 def written_date(text: str) -> datetime | None:
-    """The dates that feedparser misreads; None for all others. Raises ValueError for a day that there is not.
+    """Dates that feedparser misreads; None for all others. Raises ValueError for a day that does not exist.
 
-    It takes JST for UTC, of 2026/11/16 and 2026年11月16日 it reads the month alone, and it gives up at
+    It takes JST for UTC, reads only the month of 2026/11/16 and 2026年11月16日, and fails on
     "Mon, 16 Nov 2026 09:00:00" without a zone, which is UTC here like its other dates without one.
     """
     text = text.strip()
     bare, is_jst = _JST.subn("", text)
-    # A zone that is given in figures stands; "+0900 (JST)" only names it.
+    # In "+0900 (JST)" the offset decides.
     if is_jst and _OFFSET.search(bare):
         return None
     if (found := _YEAR_FIRST.fullmatch(bare)) and (is_jst or not _ISO_START.match(bare)):
@@ -178,7 +178,7 @@ def written_date(text: str) -> datetime | None:
 
 
 def moment(parts: Any) -> datetime | None:
-    """feedparser's UTC time tuple as an aware datetime; None for what is no date."""
+    """feedparser's UTC time tuple as an aware datetime; None if it is not a date."""
     if not parts:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Read a PDF in a process of its own: ``python -m feeds.reading.pdf_reader PATH CHARACTERS`` prints one JSON object.
+"""Read a PDF in its own process: ``python -m feeds.reading.pdf_reader PATH CHARACTERS`` prints one JSON object.
 
-A PDF is a program of sorts: one of a few kilobytes can ask for gigabytes or run for hours. Here the damage
-ends with the process. :func:`read_pdf` is what callers use.
+A PDF of a few kilobytes can need gigabytes or hours to read. The process has limits for both. Callers use
+:func:`read_pdf`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PdfText:
 
 
 def read_pdf(path: Path, *, max_characters: int) -> PdfText:
-    """Number of pages and the text, up to so many characters. Raises :class:`UnreadablePdf`."""
+    """The number of pages, and the text up to so many characters. Raises :class:`UnreadablePdf`."""
     command = [sys.executable, "-m", "feeds.reading.pdf_reader", str(path), str(max_characters)]
     try:
         done = subprocess.run(
@@ -63,11 +63,11 @@ def _answer(path: str, max_characters: int) -> dict[str, object]:
     from pypdf.errors import PyPdfError
 
     logging.disable(logging.CRITICAL)
-    # An open file: given a path, pypdf would read the whole of it into memory.
+    # An open file: given a path, pypdf would read all of it into memory.
     with open(path, "rb") as file:
         try:
             reader = PdfReader(file)
-            # Many public documents are encrypted with an empty password, only to forbid changes.
+            # Many public documents are encrypted with an empty password to forbid changes.
             if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
                 return {"error": "is encrypted"}
             pages = len(reader.pages)

@@ -1,4 +1,4 @@
-"""Feeds into items: which feeds there are, fetching one, adding what is new."""
+"""Fetching feeds and adding their new items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from feeds.reading.parsing import Entry, NotAFeed, parse_feed
 log = get_logger(__name__)
 
 MAX_FEED_BYTES = 16 * 2**20  # some forty thousand entries
-# A little less than the poller's interval, so that a run which is some seconds early finds its feeds due.
+# A little less than the poller's interval, so that a run that is some seconds early finds its feeds due.
 FETCH_INTERVAL = timedelta(minutes=14)
 BACKOFF = RetryPolicy(base_seconds=15 * 60, factor=2.0, cap_seconds=24 * 3600)
 BATCH = 1000
@@ -29,7 +29,7 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class FetchOutcome:
-    """How a fetch ended: ``error`` is empty if it went well."""
+    """``error`` is empty if the fetch succeeded."""
 
     added: int = 0
     known: int = 0
@@ -39,7 +39,7 @@ class FetchOutcome:
 
 
 def sync_feeds(urls: Sequence[str]) -> int:
-    """A row for every address of the setting. None is removed; :func:`feeds.selectors.due_feeds` chooses."""
+    """Add a row for every new address of the setting. None is removed: :func:`feeds.selectors.due_feeds` chooses."""
     known = set(Feed.objects.filter(url__in=urls).values_list("url", flat=True))
     new = [Feed(url=url, source=Feed.Source.SETTING) for url in urls if url not in known]
     Feed.objects.bulk_create(new, ignore_conflicts=True)
@@ -47,7 +47,7 @@ def sync_feeds(urls: Sequence[str]) -> int:
 
 
 def fetch_feed(feed: Feed, fetcher: Fetcher, now: datetime) -> FetchOutcome:
-    """Fetch one feed and add what is new. However it ends, the outcome and the next time are on its row."""
+    """Fetch one feed and add its new items. However it ends, the outcome and the next time are on its row."""
     headers = {}
     if feed.etag:
         headers["If-None-Match"] = feed.etag
@@ -63,10 +63,10 @@ def fetch_feed(feed: Feed, fetcher: Fetcher, now: datetime) -> FetchOutcome:
         added = add_items(feed, parsed.entries, now)
     except (OutsideError, NotAFeed) as error:
         return _save_failure(feed, error, now)
-    except Exception as error:  # one feed's surprise must not keep the others from being fetched
+    except Exception as error:  # whatever it was, the other feeds are fetched
         log.exception("feed not processed", feed=feed.pk)
         return _save_failure(feed, error, now)
-    # The validators are stored only with the items they vouch for.
+    # Stored only after the items: otherwise the next answer, 304, would hide what was not added.
     _save_success(
         feed,
         now,
@@ -102,10 +102,10 @@ def _save(feed: Feed, **changes: object) -> None:
 
 
 def add_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
-    """Insert what is not known yet; a known address changes nothing. Returns how many are new."""
+    """Insert the entries with new addresses and return how many. A known address changes nothing."""
     added = 0
     rest = iter(entries)
-    # A transaction for each batch: a feed of ten thousand must not keep other writers waiting for seconds.
+    # A transaction for each batch: ten thousand rows in one would keep other writers waiting for seconds.
     while batch := list(islice(rest, BATCH)):
         known = set(Item.objects.filter(url__in=[entry.url for entry in batch]).values_list("url", flat=True))
         new = [entry for entry in batch if entry.url not in known]
@@ -150,7 +150,7 @@ def pause_feed(feed_id: int) -> bool:
 
 
 def resume_feed(feed_id: int, now: datetime) -> bool:
-    """Enabled again and due at once, its failures forgiven."""
+    """Enabled again, due at once, and without failures."""
     return bool(
         Feed.objects.filter(pk=feed_id, is_enabled=False).update(
             is_enabled=True, next_fetch_at=now, failures=0

@@ -1,4 +1,4 @@
-"""One step of an item's way: screen it, or summarise and post it.
+"""The two steps of an item: screening, and summary and post.
 
 All slow work (pages, Gemini, Mastodon) is done outside transactions, with the lease renewed before each piece
 of it. Every way out of a step ends the claim with an outcome of :mod:`feeds.lifecycle`; only a lost lease does
@@ -8,7 +8,7 @@ not, since then the item is somebody else's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,7 @@ from broker_project.lib.gemini import Gemini
 from broker_project.lib.http import Fetcher
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
-from feeds.clients.mastodon import (
-    DEFAULT_LINK_CHARACTERS,
-    DEFAULT_MAX_CHARACTERS,
-    MastodonAccount,
-    PostedStatus,
-    PostLimits,
-)
+from feeds.clients.mastodon import MastodonAccount, PostedStatus, PostLimits
 from feeds.lifecycle import WAITING, Outcome, Status
 from feeds.models import FeedSettings, Item, ItemDetail, Post
 from feeds.reading.documents import DocumentsFailed, fetch_page, fetched_material
@@ -40,7 +34,7 @@ from feeds.writing.summaries import Summariser, choose_summariser
 log = get_logger(__name__)
 
 OFFLINE_MARK = "【自動抽出】"
-DEFAULT_LIMITS = PostLimits(DEFAULT_MAX_CHARACTERS, DEFAULT_LINK_CHARACTERS)
+DEFAULT_LIMITS = PostLimits()
 
 
 @dataclass
@@ -167,7 +161,7 @@ def _is_dry_run(item: Item) -> bool:
 
 
 def _ensure_summary(claimed: ClaimedItem, tools: Tools) -> StepResult | None:
-    """A summary is on record afterwards; one that was made or edited before is kept. Else: how it failed."""
+    """Make a summary unless there is one. None if there is one now, else how it failed."""
     item, options = claimed.item, tools.options
     if ItemDetail.objects.filter(item_id=item.pk).exclude(summary="").exists():
         return None
@@ -204,21 +198,14 @@ def post_text(item: Item, options: FeedSettings, limits: PostLimits) -> str:
     summary = detail.summary if detail is not None else ""
     if detail is not None and detail.summary_source == ItemDetail.SummarySource.OFFLINE:
         summary = OFFLINE_MARK + summary
-    return compose(
-        options.post_template,
-        title=item.title,
-        summary=summary,
-        url=item.url,
-        max_characters=limits.max_characters,
-        link_characters=limits.link_characters,
-    )
+    return compose(options.post_template, title=item.title, summary=summary, url=item.url, **asdict(limits))
 
 
 def _deliver(claimed: ClaimedItem, post: Post, tools: Tools) -> StepResult:
-    """Exactly one post: what may exist already is looked for before anything is sent."""
+    """Exactly one post: before anything is sent, a post that may already exist is looked for."""
     item = claimed.item
     try:
-        # Also before the first try: after a backup was restored, the account knows more than we do.
+        # Also before the first try: after a restored backup, the account knows more than we do.
         transitions.renew_claim(claimed, tools.clock())
         found = _find_before(item, post, tools)
         if found is not None:
@@ -229,12 +216,12 @@ def _deliver(claimed: ClaimedItem, post: Post, tools: Tools) -> StepResult:
         except OutsideError as error:
             if error.may_have_happened:
                 transitions.mark_post(claimed, post, Post.State.UNCLEAR, tools.clock())
-                # Often the post is there and only its answer was lost.
+                # Often the post exists and only the answer was lost.
                 found = tools.account.find_post(item.url, post.intent_at or post.created_at)
                 if found is not None:
                     return _posted(found, tools, f"found after an unclear answer ({error})")
                 raise
-            # Refused for certain: the next attempt may use another text, and then needs another key.
+            # Certainly refused: the next attempt may have another text, which needs another key.
             transitions.mark_post(claimed, post, Post.State.DRAFT, tools.clock())
             if isinstance(error, Rejected):
                 log.warning("post rejected", item=item.pk, error=redact(str(error), 200))
@@ -247,8 +234,7 @@ def _find_before(item: Item, post: Post, tools: Tools) -> PostedStatus | None:
     try:
         return tools.account.find_post(item.url, post.intent_at or min(item.published_at, post.created_at))
     except (Missing, Unauthorised, Rejected, BadAnswer):
-        # A token may be good for writing alone, a server may not keep lists. Only a post that may exist must
-        # not be sent without a look.
+        # Some tokens may only write, some servers have no lists. Without a look only a draft may be sent.
         if post.state == Post.State.DRAFT:
             return None
         raise

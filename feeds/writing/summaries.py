@@ -1,7 +1,6 @@
-"""Screening and summarising behind one small interface: Gemini, or the offline extractor.
+"""Screening and summarising behind one interface: Gemini, or the offline extractor.
 
-Another model service is another class with ``screen`` and ``summarise``. Everything read from pages and
-documents is somebody else's text: it goes to the model as fenced data, and what comes back is checked.
+Pages and documents are text of others: the model gets it as fenced data, and its answer is checked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from pydantic import BaseModel, field_validator, model_validator
 
@@ -32,16 +31,16 @@ log = get_logger(__name__)
 
 MILLION = Decimal(1_000_000)
 SHORTEST_SUMMARY = 5
-TOO_LONG_FACTOR = 10  # up to there it is shortened; beyond, the model did something else than it was asked
+TOO_LONG_FACTOR = 10  # a summary up to this factor is shortened; a longer one is not what was asked for
 LEAST_JAPANESE = 0.1  # of the letters; names and units are often Latin
 SCREENED_CHARACTERS = 8000
 NOTES_CHARACTERS = 2000
-FILES_BYTES = 50 * 2**20  # of one request, in all
+FILES_BYTES = 50 * 2**20  # of all files of a request
 FILE_PAGES = 1000
 
 WORD_ENDS = " \t\r\n.。!*`\"'「」"
 
-MATERIAL = "material"  # what fences are called; the system prompt names the whole mark
+MATERIAL = "material"  # the fence's name; the system prompt names the whole mark
 
 Verdict = Literal["YES", "NO", "WAIT"]
 
@@ -77,63 +76,61 @@ class Summariser(Protocol):
         """About so many characters as the settings say. Raises :class:`OutsideError`."""
 
 
-# What Gemini is asked to answer. Remarks that run long, or are missing, are no reason to throw a judgement or a
-# summary away: they are cut when they are stored, or empty. The schema that is sent asks for all of them.
+# What Gemini is asked to answer. The schema that is sent asks for every field, but a verdict or a summary is not
+# discarded because a remark is missing: it is empty then.
 
 
-def filled_up(given: Any, empty: dict[str, Any]) -> Any:
-    """An object with every remark; what is no object is left for validation to refuse."""
-    if not isinstance(given, dict):
-        return given
-    return {**empty, **{name: value for name, value in given.items() if value is not None}}
+class LenientAnswer(BaseModel):
+    """Fields with a default in ``EMPTY`` may be missing or null."""
 
+    EMPTY: ClassVar[dict[str, Any]] = {}
 
-class ScreeningAnswer(BaseModel):
-    verdict: Verdict
-    reason: str
-
-    # A service that does not keep to the schema says the word alone, under another name, or in small letters.
     @model_validator(mode="before")
     @classmethod
-    def read_word(cls, given: Any) -> Any:
+    def fill_remarks(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return cls.EMPTY | {name: value for name, value in given.items() if value is not None}
+
+
+class ScreeningAnswer(LenientAnswer):
+    verdict: Verdict
+    reason: str
+    EMPTY = {"reason": ""}
+
+    # Accept a verdict in any supported JSON shape: the word alone, under another name, in small letters.
+    @model_validator(mode="before")
+    @classmethod
+    def find_verdict(cls, given: Any) -> Any:
         if isinstance(given, str):
             given = {"verdict": given.strip(WORD_ENDS)}
         if isinstance(given, dict) and "verdict" not in given:
             words = [value for value in given.values() if str(value).strip().upper() in get_args(Verdict)]
             given = {**given, "verdict": words[0]} if len(words) == 1 else given
-        return filled_up(given, {"reason": ""})
+        return given
 
     @field_validator("verdict", mode="before")
     @classmethod
-    def read_letters(cls, given: Any) -> Any:
+    def ignore_case(cls, given: Any) -> Any:
         return given.strip().upper() if isinstance(given, str) else given
 
 
-class DocumentAnswer(BaseModel):
+class DocumentAnswer(LenientAnswer):
     title: str
     issuer: str
     date: str
     key_points: list[str]
     summary: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def read_remarks(cls, given: Any) -> Any:
-        return filled_up(given, {"title": "", "issuer": "", "date": "", "key_points": [], "summary": ""})
+    EMPTY = {"title": "", "issuer": "", "date": "", "key_points": [], "summary": ""}
 
 
-class SummaryAnswer(BaseModel):
+class SummaryAnswer(LenientAnswer):
     documents: list[DocumentAnswer]
     first_summary: str
     can_be_left_out: str
     missed_points: str
     final_summary: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def read_remarks(cls, given: Any) -> Any:
-        empty = {"documents": [], "first_summary": "", "can_be_left_out": "", "missed_points": ""}
-        return filled_up(given, empty)
+    EMPTY = {"documents": [], "first_summary": "", "can_be_left_out": "", "missed_points": ""}
 
 
 class GeminiSummariser:
@@ -160,8 +157,8 @@ class GeminiSummariser:
         try:
             generated = self._generate_summary(material, as_files, as_text)
         except (Missing, Rejected, TooLarge) as error:
-            # Not every service takes files, or takes them this large. What they say can still be read.
-            # Without an HTTP status it is the material that was refused.
+            # Not every service accepts files, or files of this size; their text may still be accepted.
+            # An error without an HTTP status means that the material itself was refused.
             if not as_files or error.status is None:
                 raise
             log.warning("files refused, sending their text", error=redact(str(error), 200))
@@ -192,7 +189,7 @@ class GeminiSummariser:
 
 
 class OfflineSummariser:
-    """Works without any key. Its summaries are marked as extracts wherever they are shown."""
+    """Needs no key. Its summaries are marked as extracts wherever they are shown."""
 
     MODEL = "offline extract"
     NOT_READY = re.compile(r"準備中|作成中|後日掲載|掲載予定|coming soon|under construction", re.IGNORECASE)
@@ -220,7 +217,7 @@ def choose_summariser(gemini: Gemini, options: FeedSettings) -> Summariser:
 
 
 def divided(documents: Sequence[ReadDocument]) -> tuple[list[ReadDocument], list[ReadDocument]]:
-    """Those that Gemini takes as files, and those of which it gets the text: too many pages, or no room left."""
+    """Documents for Gemini to read as files, and those too long or too large for that, to read as text."""
     as_files: list[ReadDocument] = []
     as_text: list[ReadDocument] = []
     room = FILES_BYTES
@@ -234,19 +231,13 @@ def divided(documents: Sequence[ReadDocument]) -> tuple[list[ReadDocument], list
 
 
 def usage_of(generated: Generated[Any], input_price: Decimal, output_price: Decimal) -> Usage:
-    cost = generated.input_tokens * Decimal(str(input_price)) + generated.output_tokens * Decimal(
-        str(output_price)
-    )
-    return Usage(
-        generated.model[:100],
-        generated.input_tokens,
-        generated.output_tokens,
-        (cost / MILLION).quantize(Decimal("0.000001")),
-    )
+    read, written = generated.input_tokens, generated.output_tokens
+    cost = (read * Decimal(str(input_price)) + written * Decimal(str(output_price))) / MILLION
+    return Usage(generated.model[:100], read, written, cost.quantize(Decimal("0.000001")))
 
 
 def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
-    """What led to the final summary, cut to a size that a page can show."""
+    """The steps to the final summary, cut to a size that a page can show."""
     return {
         "documents": [
             {
@@ -265,8 +256,8 @@ def notes_of(answer: SummaryAnswer) -> dict[str, Any]:
 
 
 def checked_summary(text: str, source: str, characters: int) -> str:
-    """The model's final summary, fit to be posted. Raises :class:`BadAnswer` if it is not as asked."""
-    # Before anything else: what is hidden inside a link or a name would keep it from being found.
+    """The model's final summary, ready to be posted. Raises :class:`BadAnswer` if it is not what was asked for."""
+    # First of all: hidden characters inside a link or a name would keep it from being found.
     text = without_hidden(text)
     if MENTION.search(text) or LINK.search(text):
         text = without_mentions(without_foreign_links(text, source))
