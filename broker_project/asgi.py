@@ -17,8 +17,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 _django = get_asgi_application()
 
 # After Django is set up: these import models.
-from broker_project.lib.in_use import mark_in_use  # noqa: E402
 from broker_project.lib.redis.startup import start_embedded_redis_for_this_process  # noqa: E402
+from broker_project.lib.var_folder_lock import hold_var_folder  # noqa: E402
 from broker_project.ops.body_limit import BodyTooLarge, check_declared_length, limit_bytes_of, limited  # noqa: E402
 from tasks.agents_api import answers  # noqa: E402
 from tasks.agents_api.entry import AgentEntry, send_answer  # noqa: E402
@@ -44,7 +44,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                mark_in_use(settings.BROKER.var)
+                hold_var_folder(settings.BROKER.var)
                 await asyncio.to_thread(start_embedded_redis_for_this_process)
                 hub = Hub()
                 hub.start()

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_project.lib.redis.embedded_server import free_port
-from broker_project.ops.supervisor.banner import url_of
-from broker_project.ops.supervisor.preflight import CannotStart, explain_bind, open_listener
+from broker_project.ops.supervisor.preflight import CannotStart, explain_bind, open_listener, url_of
 from tests.support.broker_process import clean_environment, run_manage
 from tests.support.old_postgres import old_postgres
 

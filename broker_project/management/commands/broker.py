@@ -13,11 +13,10 @@ from django.core.management.base import BaseCommand
 from redis.exceptions import RedisError
 
 from broker_project.lib.config.loader import LOOPBACK_HOSTS, Config
-from broker_project.lib.in_use import mark_in_use
 from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable
 from broker_project.lib.redis.startup import check_redis, point_to
+from broker_project.lib.var_folder_lock import hold_var_folder
 from broker_project.ops.clock.schedules import sync_schedules
-from broker_project.ops.supervisor.console import Console
 from broker_project.ops.supervisor.preflight import (
     CannotStart,
     admin_log_in,
@@ -28,6 +27,7 @@ from broker_project.ops.supervisor.preflight import (
     queue_first_round,
 )
 from broker_project.ops.supervisor.supervisor import Supervisor
+from broker_project.ops.supervisor.terminal import Terminal
 
 
 class Command(BaseCommand):
@@ -39,25 +39,25 @@ class Command(BaseCommand):
         # Until the parts run, SIGTERM is answered the way Ctrl-C is: whatever was begun is undone.
         signal.signal(signal.SIGTERM, interrupt)
         config: Config = settings.BROKER
-        mark_in_use(config.var)
-        console = Console()
+        hold_var_folder(config.var)
+        terminal = Terminal()
         embedded = None if config.redis_url else EmbeddedRedis(config.var)
         try:
-            listener, log_in = prepare(config, console, embedded)
-            Supervisor(config, console, listener, embedded).run(log_in)
+            listener, log_in = prepare(config, terminal, embedded)
+            Supervisor(config, terminal, listener, embedded).run(log_in)
         except CannotStart as error:
             sys.exit(f"Broker cannot start: {error}")
         except KeyboardInterrupt:
-            console.say("stopped")
+            terminal.say("stopped")
             sys.exit(130)
         finally:
             if embedded is not None:
                 embedded.stop()
 
 
-def prepare(config: Config, console: Console, embedded: EmbeddedRedis | None) -> tuple[socket.socket, str]:
+def prepare(config: Config, terminal: Terminal, embedded: EmbeddedRedis | None) -> tuple[socket.socket, str]:
     """Everything that the parts rely on; the listening socket and the log-in in words. Raises CannotStart."""
-    console.say("Broker is starting")
+    terminal.say("Broker is starting")
     listener = open_listener(config.host, config.port)
     try:
         check_database()
@@ -66,7 +66,7 @@ def prepare(config: Config, console: Console, embedded: EmbeddedRedis | None) ->
         else:
             embedded.ensure()
             point_to(embedded.url)
-        prepare_database(console)
+        prepare_database(terminal)
         sync_schedules()
         queue_first_round()
         log_in = admin_log_in(config.var)
@@ -79,7 +79,7 @@ def prepare(config: Config, console: Console, embedded: EmbeddedRedis | None) ->
     except OSError as error:
         raise CannotStart(f"{error.filename or config.var}: {error.strerror or error}.") from None
     if config.host not in LOOPBACK_HOSTS and not config.is_public:
-        console.say("HOST lets other machines connect, but DJANGO_ALLOWED_HOSTS names only this one.")
+        terminal.say("HOST lets other machines connect, but DJANGO_ALLOWED_HOSTS names only this one.")
     return listener, log_in
 
 

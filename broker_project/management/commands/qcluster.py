@@ -11,16 +11,16 @@ from django.db import connections
 from django_q.management.commands.qcluster import Command as QClusterCommand
 from django_q.signals import pre_enqueue
 
-from broker_project.lib.in_use import mark_in_use
 from broker_project.lib.processes import let_no_fork_outlive_us
 from broker_project.lib.redis.startup import ensure_redis
+from broker_project.lib.var_folder_lock import hold_var_folder
 from broker_project.ops.clock.cluster import install_worker_hooks
 from broker_project.ops.clock.queue import run_nothing_at_once
 
 
 class Command(QClusterCommand):  # type: ignore[misc]
     def handle(self, *args: Any, **options: Any) -> None:
-        mark_in_use(settings.BROKER.var)
+        hold_var_folder(settings.BROKER.var)
         let_no_fork_outlive_us()
         for connection in connections.all():
             # A pool does not survive a fork: its threads stay behind and its sockets would be shared.

@@ -13,8 +13,9 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from broker_project.lib.in_use import is_in_use
+from broker_project.lib.migrations import unknown_migrations
 from broker_project.lib.redis.client import raw_client
+from broker_project.lib.var_folder_lock import is_var_folder_held
 from broker_project.ops.backups import archive as parts
 from broker_project.ops.backups.archive import BadBackup, Heading, read_heading, unpack, work_folder
 from broker_project.ops.backups.backup import key_mark
@@ -59,11 +60,8 @@ def check_heading(path: Path, heading: Heading, force: bool) -> None:
         raise BadBackup(
             f"DATABASE_URL: {path} is of a {heading.database} database, and this one is {connection.vendor}."
         )
-    loader = MigrationLoader(None)
-    known = {f"{app}.{name}" for app, name in loader.disk_migrations}
-    known |= {f"{app}.{name}" for found in loader.disk_migrations.values() for app, name in found.replaces}
-    ours = {app for app, _ in loader.disk_migrations}
-    newer = [name for name in heading.migrations if name not in known and name.split(".")[0] in ours]
+    applied = [(app, name) for app, _, name in (entry.partition(".") for entry in heading.migrations)]
+    newer = unknown_migrations(applied, MigrationLoader(None))
     if newer:
         raise BadBackup(f"{path} was made by a newer version of Broker ({newer[0]}).")
     is_given = settings.BROKER.secret_key_is_given
@@ -75,7 +73,7 @@ def check_heading(path: Path, heading: Heading, force: bool) -> None:
 
 
 def check_here(force: bool) -> None:
-    if is_in_use(settings.BROKER.var) or connections_of_others():
+    if is_var_folder_held(settings.BROKER.var) or connections_of_others():
         raise BadBackup(
             "Broker is running, or somebody else uses its database: stop Broker first, all of its parts."
         )

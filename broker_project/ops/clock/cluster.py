@@ -3,7 +3,7 @@
 django-q2's own heartbeat comes from its sentinel and goes on although no worker gets anything: a worker
 killed while it waits for a task takes the queue's reader lock with it, and every later worker waits for that
 lock for ever. So each worker writes down that it exists, that it is busy, and which canary it ran last; and
-the watch in :mod:`broker_project.ops.supervisor.watch` compares that with what it asked for.
+the watchdog (:mod:`broker_project.ops.supervisor.watchdog`) compares that with what it asked for.
 """
 
 from __future__ import annotations

@@ -24,21 +24,28 @@ from django_q.tasks import async_task
 from broker_project.lib.config.loader import Config
 from broker_project.lib.config.outside import Source
 from broker_project.lib.files import write_whole
+from broker_project.lib.migrations import unknown_migrations
 from broker_project.lib.redaction import redact
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
 from broker_project.lib.redis.locks import LockHeld, awaited_lock, new_owner
 from broker_project.models import PollerRun
 from broker_project.ops.clock.cluster import FIRST_ROUND
-from broker_project.ops.supervisor.console import Console
+from broker_project.ops.supervisor.terminal import Terminal
 
 MIGRATION_LOCK_SECONDS = 30.0
 MIGRATION_WAIT_SECONDS = 300.0
 ADMIN_NAME = "admin"
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised here, not bound
 
 
 class CannotStart(Exception):
     """The text is one sentence for the operator."""
+
+
+def first_line(error: Exception) -> str:
+    text = redact(str(error)).strip() or type(error).__name__
+    return " ".join(text.split())[:300].rstrip(".")
 
 
 def open_listener(host: str, port: int) -> socket.socket:
@@ -53,6 +60,13 @@ def open_listener(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
         raise CannotStart(explain_bind(error, host, port)) from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """An address under which this machine reaches its own listener."""
+    host = str(listener.getsockname()[0])
+    host = ANYWHERE.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def explain_bind(error: OSError, host: str, port: int) -> str:
@@ -84,11 +98,11 @@ def check_database() -> None:
         raise CannotStart(f"DATABASE_URL: the database cannot be used: {first_line(error)}.") from None
 
 
-def prepare_database(console: Console) -> None:
+def prepare_database(terminal: Terminal) -> None:
     """Bring the tables up to date: all migrations or none of them. Several machines may do this at once."""
     if not pending_migrations():
         return
-    console.say("preparing the database")
+    terminal.say("preparing the database")
     key = keyspace().key(k.LOCK_PROCESS, name="migration")
     try:
         with awaited_lock(
@@ -105,11 +119,8 @@ def pending_migrations() -> list[str]:
     try:
         executor = MigrationExecutor(connection)
         executor.loader.check_consistent_history(connection)
-        ahead = sorted(
-            f"{app}.{name}"
-            for app, name in executor.loader.applied_migrations
-            if app in executor.loader.migrated_apps and (app, name) not in known_migrations(executor)
-        )
+        applied = executor.loader.applied_migrations
+        newer = unknown_migrations(applied, executor.loader)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except InconsistentMigrationHistory as error:
         raise CannotStart(f"DATABASE_URL: the tables are half migrated: {first_line(error)}.") from None
@@ -119,21 +130,14 @@ def pending_migrations() -> list[str]:
         ) from None
     except db.Error as error:
         raise CannotStart(f"DATABASE_URL: the database cannot be used: {first_line(error)}.") from None
-    if ahead:
-        raise CannotStart(f"DATABASE_URL: the tables were made by a newer version of Broker ({ahead[0]}).")
+    if newer:
+        raise CannotStart(f"DATABASE_URL: the tables were made by a newer version of Broker ({newer[0]}).")
     return [str(migration) for migration, _ in plan]
-
-
-def known_migrations(executor: MigrationExecutor) -> set[tuple[str, str]]:
-    """What this code has, and what it once had and has squashed."""
-    replaced = {key for migration in executor.loader.disk_migrations.values() for key in migration.replaces}
-    return set(executor.loader.disk_migrations) | replaced
 
 
 def migrate() -> None:
     """In one transaction: a failure leaves the tables as they were."""
-    # SQLite rebuilds tables and wants foreign keys unchecked meanwhile; that cannot be said inside a
-    # transaction.
+    # SQLite rebuilds tables and wants foreign keys unchecked meanwhile, which cannot be set inside a transaction.
     connection.disable_constraint_checking()
     try:
         with transaction.atomic():
@@ -146,11 +150,6 @@ def migrate() -> None:
         if connection.connection is not None and not connection.needs_rollback:
             connection.enable_constraint_checking()
         connection.close()
-
-
-def first_line(error: Exception) -> str:
-    text = redact(str(error)).strip() or type(error).__name__
-    return " ".join(text.split())[:300].rstrip(".")
 
 
 def queue_first_round() -> None:

@@ -15,10 +15,10 @@ from django.core.management import get_commands
 from broker_project.lib.config.loader import Config, default_sandbox_url, sandbox_url_file
 from broker_project.lib.redis.embedded_server import EmbeddedRedis, RedisUnavailable, free_port, port_is_free
 from broker_project.lib.redis.startup import point_to
-from broker_project.ops.supervisor.banner import banner, reachable_host, url_of
-from broker_project.ops.supervisor.console import Console
-from broker_project.ops.supervisor.part import Part, pause_before_restart
-from broker_project.ops.supervisor.watch import ClusterWatch, ClusterWatchThread, WebWatchThread
+from broker_project.ops.supervisor.child import Child, pause_before_restart
+from broker_project.ops.supervisor.preflight import url_of
+from broker_project.ops.supervisor.terminal import Terminal, banner
+from broker_project.ops.supervisor.watchdog import ClusterWatch, ClusterWatchThread, WebWatchThread
 
 TICK_SECONDS = 0.2
 REDIS_LOOK_SECONDS = 2.0
@@ -31,10 +31,10 @@ class Supervisor:
     """Everything is started from the main thread: the kernel ends a child with the thread that forked it."""
 
     def __init__(
-        self, config: Config, console: Console, listener: socket.socket, embedded: EmbeddedRedis | None
+        self, config: Config, terminal: Terminal, listener: socket.socket, embedded: EmbeddedRedis | None
     ) -> None:
         self.config = config
-        self.console = console
+        self.terminal = terminal
         self.listener = listener
         self.embedded = embedded
         self.redis_url = embedded.url if embedded else config.redis_url
@@ -45,26 +45,26 @@ class Supervisor:
         self._redis_failures = 0
         python = sys.executable
         descriptor = listener.fileno()
-        self.sandbox: Part | None = None
+        self.sandbox: Child | None = None
         if config.sandbox:
             self.sandbox = self._sandbox_part(python)
         self.web = [
-            Part(
+            Child(
                 "web" if config.web_workers == 1 else f"web-{number}",
                 [python, "-m", "broker_project.ops.supervisor.web", str(descriptor)],
                 self.environment,
-                console,
+                terminal,
                 pass_fds=(descriptor,),
             )
             for number in range(1, config.web_workers + 1)
         ]
-        self.cluster = Part("cluster", [python, "manage.py", "qcluster"], self.environment, console)
-        self.mirin: Part | None = None
+        self.cluster = Child("cluster", [python, "manage.py", "qcluster"], self.environment, terminal)
+        self.mirin: Child | None = None
         if "mirin" in get_commands():
-            self.mirin = Part("mirin", [python, "manage.py", "mirin"], self.environment, console)
+            self.mirin = Child("mirin", [python, "manage.py", "mirin"], self.environment, terminal)
         watch = ClusterWatch(config.var, int(str(settings.Q_CLUSTER["workers"])), config.cluster_hang_seconds)
         self.cluster_watch = ClusterWatchThread(watch, lambda: self.cluster.pid)
-        self.web_watch = WebWatchThread(reachable_host(listener), config.port, console)
+        self.web_watch = WebWatchThread(url_of(listener))
 
     def environment(self) -> dict[str, str]:
         """What every part is told beside our own environment. Secrets go here: a command line is public."""
@@ -73,7 +73,7 @@ class Supervisor:
             given["BROKER_SANDBOX_URL"] = self.sandbox_url
         return given
 
-    def _sandbox_part(self, python: str) -> Part | None:
+    def _sandbox_part(self, python: str) -> Child | None:
         """The stand-ins: at the given address unless somebody serves there, else near our own port."""
         url = self.config.sandbox_url if self.config.sandbox_url_is_given else ""
         host, _, port = (url or default_sandbox_url(self.config.port)).removeprefix("http://").rpartition(":")
@@ -85,10 +85,10 @@ class Supervisor:
         command = [python, "-m", "sandbox", "--port", port, "--state", str(self.config.var / "sandbox.json")]
         command += ["--base-url", self.sandbox_url, "--broker-url", url_of(self.listener), "--lively"]
         secret = {"SANDBOX_WEBHOOK_SECRET": self.config.github.webhook_secret}
-        return Part("sandbox", command, lambda: {**self.environment(), **secret}, self.console)
+        return Child("sandbox", command, lambda: {**self.environment(), **secret}, self.terminal)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Child]:
         found = [self.sandbox, *self.web, self.cluster, self.mirin]
         return [part for part in found if part is not None]
 
@@ -117,7 +117,7 @@ class Supervisor:
                 self.look_after_redis()
                 self.look_after_parts()
                 if not has_greeted and self.web_watch.is_up.is_set():
-                    self.console.show(banner(self.config, url_of(self.listener), self.sandbox_url, log_in))
+                    self.terminal.show(banner(self.config, url_of(self.listener), self.sandbox_url, log_in))
                     has_greeted = True
         finally:
             self.stop()
@@ -138,13 +138,13 @@ class Supervisor:
     def look_after_parts(self) -> None:
         if self.cluster.pid is not None and self.cluster.pid == self.cluster_watch.hung_pid:
             seconds = self.config.cluster_hang_seconds
-            self.console.say(
+            self.terminal.say(
                 f"the cluster has done no work for {seconds} s although there is some; starting it again"
             )
             self.cluster.restart_now()
         if self.web_watch.is_silent.is_set():
             self.web_watch.is_silent.clear()
-            self.console.say("the web has not answered for a minute; starting it again")
+            self.terminal.say("the web has not answered for a minute; starting it again")
             for part in self.web:
                 part.restart_now()
         for part in self.parts:
@@ -167,13 +167,13 @@ class Supervisor:
             self.embedded.ensure()
         except RedisUnavailable as error:
             self._redis_look_at = time.monotonic() + pause_before_restart(self._redis_failures)
-            self.console.say(f"Redis is down: {error}")
+            self.terminal.say(f"Redis is down: {error}")
             return
-        self.console.say("Redis had ended and was started again")
+        self.terminal.say("Redis had ended and was started again")
         if self.embedded.url != self.redis_url:
             self.redis_url = self.embedded.url
             point_to(self.redis_url)
-            self.console.say(
+            self.terminal.say(
                 "Redis has another port now, since its old one was taken; starting the parts again"
             )
             for part in self.parts:
@@ -182,7 +182,7 @@ class Supervisor:
     def stop(self) -> None:
         """Web first, so that waiting agents are answered; then the pollers, the stand-ins, and Redis last."""
         begun, seen = time.monotonic(), self.signals
-        self.console.say("stopping")
+        self.terminal.say("stopping")
         self.cluster_watch.stopping.set()
         self.web_watch.stopping.set()
         self.listener.close()
@@ -199,4 +199,4 @@ class Supervisor:
                 part.kill()
         if self.embedded is not None:
             self.embedded.stop()
-        self.console.say("stopped")
+        self.terminal.say("stopped")

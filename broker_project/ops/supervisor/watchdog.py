@@ -1,8 +1,7 @@
-"""Is the cluster working, does the web answer: asked in threads, so that no slow answer holds up the rest."""
+"""Does the cluster work, does the web answer: asked in threads, so that a slow answer holds nothing else up."""
 
 from __future__ import annotations
 
-import http.client
 import secrets
 import threading
 import time
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+import httpx
 from django import db
 from django.conf import settings
 from django_q.brokers.orm import ORM
@@ -18,7 +18,6 @@ from django_q.models import OrmQ
 from django_q.tasks import async_task
 
 from broker_project.ops.clock.cluster import CANARY, read_traces
-from broker_project.ops.supervisor.console import Console
 
 CANARY_SECONDS = 15.0
 SPAWN_SECONDS = 60.0  # a cluster may take this long to have its first worker
@@ -103,7 +102,7 @@ class ClusterWatch:
 
     def _look(self, pid: int, now: float) -> Verdict:
         if pid != self._pid:
-            self._forget()
+            self._take_back()
             self._pid, self._quiet_since, self._has_spawned = pid, now, False
         traces = read_traces(self.var, pid)
         if (traces.beat_at, traces.canary) != self._seen:
@@ -133,19 +132,10 @@ class ClusterWatch:
         async_task(CANARY, token, save=False, timeout=30, broker=broker)
         self.canary = Canary(broker.row_id, token, now)
 
-    def _forget(self) -> None:
+    def _take_back(self) -> None:
         if self.canary is not None:
             OrmQ.objects.filter(pk=self.canary.row_id).delete()
             self.canary = None
-
-    def forget(self) -> None:
-        """Take back a canary that nobody will run any more."""
-        try:
-            self._forget()
-        except db.Error:
-            self.canary = None  # it is run, and acknowledged, by the next cluster
-        finally:
-            db.connections.close_all()
 
 
 class ClusterWatchThread(threading.Thread):
@@ -169,33 +159,32 @@ class ClusterWatchThread(threading.Thread):
 class WebWatchThread(threading.Thread):
     """``is_up`` is set by the first answer; ``is_silent`` when none has come for a minute after that."""
 
-    def __init__(self, host: str, port: int, console: Console) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__(name="web-watch", daemon=True)
-        self.host, self.port = host, port
-        self.console = console
+        self.url = url
         self.is_up = threading.Event()
         self.is_silent = threading.Event()
         self.stopping = threading.Event()
 
     def run(self) -> None:
         answered_at = time.monotonic()
-        while not self.stopping.wait(WEB_LOOK_SECONDS if self.is_up.is_set() else 0.1):
-            if self.answers():
-                answered_at = time.monotonic()
-                self.is_up.set()
-            elif self.is_up.is_set() and time.monotonic() - answered_at > WEB_SILENCE_SECONDS:
-                answered_at = time.monotonic()
-                self.is_silent.set()
+        # A connection of its own for every question: one that is kept would say nothing about new ones.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        with httpx.Client(timeout=WEB_LOOK_SECONDS, limits=limits, trust_env=False) as client:
+            while not self.stopping.wait(WEB_LOOK_SECONDS if self.is_up.is_set() else 0.1):
+                if self.answers(client):
+                    answered_at = time.monotonic()
+                    self.is_up.set()
+                elif self.is_up.is_set() and time.monotonic() - answered_at > WEB_SILENCE_SECONDS:
+                    answered_at = time.monotonic()
+                    self.is_silent.set()
 
-    def answers(self) -> bool:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=WEB_LOOK_SECONDS)
+    def answers(self, client: httpx.Client) -> bool:
+        """Any answer will do; the part that gave it is alive."""
         try:
-            connection.request("GET", "/health", headers={"Host": host_header()})
-            connection.getresponse().read()
-        except (OSError, http.client.HTTPException):
+            client.get(f"{self.url}/health", headers={"Host": host_header()})
+        except httpx.HTTPError:
             return False
-        finally:
-            connection.close()
         return True
 
 

@@ -11,11 +11,10 @@ from django_q.models import OrmQ
 
 from broker_project.lib.config.loader import load
 from broker_project.ops.clock.cluster import read_traces, run_folder
-from broker_project.ops.supervisor.banner import banner
-from broker_project.ops.supervisor.console import Console
-from broker_project.ops.supervisor.part import pause_before_restart
+from broker_project.ops.supervisor.child import pause_before_restart
 from broker_project.ops.supervisor.preflight import first_round
-from broker_project.ops.supervisor.watch import ClusterWatch, Verdict, judge
+from broker_project.ops.supervisor.terminal import Terminal, banner
+from broker_project.ops.supervisor.watchdog import ClusterWatch, Verdict, judge
 
 LIMIT = 45.0
 
@@ -114,16 +113,16 @@ def test_in_token_mode_the_first_text_says_how_to_make_one(tmp_path: Path) -> No
 
 def test_a_reader_that_has_gone_does_not_stop_the_parts() -> None:
     stream = io.StringIO()
-    console = Console(stream)
-    console.line("web", "one")
+    terminal = Terminal(stream)
+    terminal.line("web", "one")
     stream.close()
-    console.line("web", "two")
-    console.say("three")
+    terminal.line("web", "two")
+    terminal.say("three")
 
 
 def test_each_line_has_its_part_in_front() -> None:
     stream = io.StringIO()
-    console = Console(stream)
-    console.line("cluster", "done")
-    console.say("first\nsecond")
+    terminal = Terminal(stream)
+    terminal.line("cluster", "done")
+    terminal.say("first\nsecond")
     assert stream.getvalue() == "cluster  | done\nbroker   | first\nbroker   | second\n"

@@ -1,4 +1,4 @@
-"""What the operator reads: our own sentences, and the parts' lines, each behind the name of its part."""
+"""What the operator reads: the first text, our own sentences, and the lines of each part behind its name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import sys
 import threading
 from typing import IO
 
+from broker_project.lib.config.loader import Config
+
 NAME_WIDTH = 8
 COLOURS = {"broker": "1", "web": "36", "cluster": "32", "sandbox": "35", "mirin": "33", "redis": "31"}
 
 
-class Console:
+class Terminal:
     """Prints whole lines from any thread. Colours only on a terminal."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -50,3 +52,29 @@ class Console:
                     self.line(part, line.decode("utf-8", "replace").rstrip("\r\n"))
 
         threading.Thread(target=pump, name=f"output-{part}", daemon=True).start()
+
+
+def banner(config: Config, url: str, sandbox_url: str, log_in: str) -> str:
+    """Where everything is, how to log in, and one line to try."""
+    rows = [
+        ("Broker", f"{url}/"),
+        ("Status", f"{url}/status/"),
+        ("Admin", f"{url}/admin/"),
+        ("Log-in", log_in),
+        ("Agent API", f"{url}/api/v1/docs"),
+    ]
+    if config.sandbox:
+        rows.append(("Sandbox", f"{sandbox_url}/   (stand-ins for every system without credentials)"))
+    lines = ["", *(f"{name:<10} {text}" for name, text in rows), ""]
+    body = '\'{"agent_id": "agent-1", "timeout": 10}\''
+    header = ""
+    if config.agent_auth == "token":
+        lines.append("Make a token for an agent:  .venv/bin/python manage.py create_agent agent-1")
+        header = '-H "Authorization: Bearer $TOKEN" '
+    lines += [
+        "Ask for a task:",
+        f"  curl -s -X POST {url}/api/v1/request-task {header}-H 'Content-Type: application/json' -d {body}",
+        "",
+        "Ctrl-C ends everything.",
+    ]
+    return "\n".join(lines)

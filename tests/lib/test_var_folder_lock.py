@@ -5,17 +5,17 @@ import sys
 from pathlib import Path
 
 from broker_project.lib.config.loader import BASE_DIR
-from broker_project.lib.in_use import is_in_use
+from broker_project.lib.var_folder_lock import is_var_folder_held
 from tests.support.broker_process import wait_for
 
 HOLD = """
-import sys; from pathlib import Path; from broker_project.lib.in_use import mark_in_use
-mark_in_use(Path(sys.argv[1])); mark_in_use(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
+import sys; from pathlib import Path; from broker_project.lib.var_folder_lock import hold_var_folder
+hold_var_folder(Path(sys.argv[1])); hold_var_folder(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
 """
 
 
-def test_a_folder_is_in_use_until_the_last_process_has_ended(tmp_path: Path) -> None:
-    assert not is_in_use(tmp_path)
+def test_a_folder_is_var_folder_held_until_the_last_process_has_ended(tmp_path: Path) -> None:
+    assert not is_var_folder_held(tmp_path)
     holders = []
     for _ in range(2):
         command = [sys.executable, "-c", HOLD, str(tmp_path)]
@@ -26,7 +26,7 @@ def test_a_folder_is_in_use_until_the_last_process_has_ended(tmp_path: Path) -> 
         assert holder.stdout.readline() == "held\n"
         holders.append(holder)
     for holder in holders:
-        assert is_in_use(tmp_path)
+        assert is_var_folder_held(tmp_path)
         holder.kill()
         holder.communicate()
-    wait_for(lambda: not is_in_use(tmp_path), "nobody is left")
+    wait_for(lambda: not is_var_folder_held(tmp_path), "nobody is left")

@@ -1,4 +1,4 @@
-"""One part of the broker as a child process: started, watched, started again with growing pauses."""
+"""A part of the broker as a child process: started, watched, started again with growing pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.processes import describe_ending, kill_group, start_bound_process, wait_until_gone
-from broker_project.ops.supervisor.console import Console
+from broker_project.ops.supervisor.terminal import Terminal
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
@@ -25,13 +25,13 @@ def pause_before_restart(quick_endings: int) -> float:
 
 
 @dataclass
-class Part:
+class Child:
     """``environment`` is asked at every start: an address may have changed since the last."""
 
     name: str
     command: Sequence[str]
     environment: Callable[[], dict[str, str]]
-    console: Console
+    terminal: Terminal
     pass_fds: Sequence[int] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
@@ -55,7 +55,7 @@ class Part:
             return
         self.started_at = time.monotonic()
         assert self.process.stdout is not None
-        self.console.follow(self.name, self.process.stdout)
+        self.terminal.follow(self.name, self.process.stdout)
 
     def watch(self) -> None:
         """Start it again if it has ended and its pause is over. To be called often."""
@@ -78,12 +78,12 @@ class Part:
         pause = pause_before_restart(self.quick_endings)
         self.start_again_at = time.monotonic() + pause
         if self.quick_endings == MANY_ENDINGS:
-            self.console.say(
+            self.terminal.say(
                 f"{self.name} {what}, {MANY_ENDINGS} times now in quick succession; its lines above say why. "
                 f"It is tried again with pauses of up to {LONGEST_PAUSE_SECONDS:.0f} s."
             )
         else:
-            self.console.say(f"{self.name} {what}; starting it again in {pause:g} s")
+            self.terminal.say(f"{self.name} {what}; starting it again in {pause:g} s")
 
     def restart_now(self) -> None:
         """End it with everything that it forked, and start it at once."""
