@@ -18,7 +18,7 @@ from broker_project.lib.redis.client import keyspace, raw_client, redis_client
 from broker_project.models import PollerRun, StatusEvent
 from broker_project.ops.clock.pollers import Counts, PollOptions
 from broker_project.ops.clock.schedules import sync_schedules
-from broker_project.ops.redis_console.cleanup import cleanup_keys
+from broker_project.ops.redis_console.scanning import cleanup_keys
 
 # Each offers ``record_statistics(now) -> int`` and ``remove_old_rows(now) -> int``: how many hours or rows.
 SOURCES = ("tasks.services.housekeeping",)

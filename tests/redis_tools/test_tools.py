@@ -12,12 +12,12 @@ from django.test import override_settings
 from broker_project.lib.redis.client import raw_client
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames
 from broker_project.ops.redis_console.check import Problem, check_keys
-from broker_project.ops.redis_console.cleanup import cleanup_keys
 from broker_project.ops.redis_console.scanning import (
     BadPattern,
     Place,
     Walk,
     browse,
+    cleanup_keys,
     find_key,
     globs_for,
     name_of,

@@ -21,10 +21,10 @@ from broker_project.lib.redis.startup import ensure_redis
 from broker_project.ops.backups.archive import BadBackup
 from broker_project.ops.backups.keys import backup_keys, restore_keys
 from broker_project.ops.redis_console.check import CheckResult, check_keys
-from broker_project.ops.redis_console.cleanup import cleanup_keys
 from broker_project.ops.redis_console.scanning import (
     BadPattern,
     Walk,
+    cleanup_keys,
     explain,
     find_key,
     globs_for,

@@ -10,18 +10,18 @@ from enum import StrEnum
 from typing import Any
 
 import redis
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext, gettext_noop
 
 from broker_project.lib.config.dynamic import SETTINGS, parse_rate_limit
-from broker_project.lib.redis.keys import CONFIG, CONFIG_GITHUB_RATELIMIT, MEBIBYTE, KeySpec, Kind
+from broker_project.lib.redis.keys import CONFIG, CONFIG_GITHUB_RATELIMIT, MEBIBYTE, KeySpec, Kind, Life
 from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.ops.redis_console.scanning import KeyFacts, Walk, look_up, owner_of
-from broker_project.ops.redis_console.sentences import Sentence
-from broker_project.ops.redis_console.ttl_rules import ttl_problem
 
 KEPT_FINDINGS = 1000
 # JSON is read in portions of this size at the most; a single larger value is judged by its size alone.
 READ_BYTES = 8 * MEBIBYTE
+DAY_SECONDS = 86400
+SLACK_SECONDS = 5  # a TTL is set a moment before it is read, and rounded
 
 
 class Problem(StrEnum):
@@ -31,6 +31,24 @@ class Problem(StrEnum):
     JSON = gettext_noop("not JSON")
     SIZE = gettext_noop("too large")
     VALUE = gettext_noop("bad value")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """English on the command line, the reader's language on a page.
+
+    ``text`` is marked with ``gettext_noop`` where it is written; ``values`` go into its ``%(name)s``.
+    """
+
+    text: str
+    values: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text % self.values
+
+    @property
+    def translated(self) -> str:
+        return gettext(self.text) % self.values
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,25 @@ def judge(names: Keyspace, facts: KeyFacts) -> Iterator[Finding]:
         text = gettext_noop("takes %(found)d bytes, should take %(wanted)d at the most")
         values = {"found": facts.size_bytes, "wanted": spec.max_bytes}
         yield Finding(Problem.SIZE, facts.name, Sentence(text, values))
+
+
+def ttl_problem(names: Keyspace, spec: KeySpec, ttl_seconds: int | None) -> Sentence | None:
+    """None when all is well. ``ttl_seconds`` None: the key lives for ever."""
+    if spec.ttl is Life.OPTIONAL:
+        return None
+    if spec.ttl is Life.FOREVER:
+        if ttl_seconds is None:
+            return None
+        return Sentence(gettext_noop("expires in %(seconds)d s, should not expire"), {"seconds": ttl_seconds})
+    if ttl_seconds is None:
+        return Sentence(gettext_noop("never expires, but should"))
+    if spec.ttl is Life.LIMITED:
+        return None
+    longest = DAY_SECONDS if spec.ttl is Life.MIDNIGHT else names.ttl_seconds(spec)
+    if ttl_seconds <= longest + SLACK_SECONDS:
+        return None
+    text = gettext_noop("expires in %(seconds)d s, should within %(longest)d s")
+    return Sentence(text, {"seconds": ttl_seconds, "longest": longest})
 
 
 def reads_value(spec: KeySpec) -> bool:

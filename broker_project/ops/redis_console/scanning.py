@@ -16,7 +16,7 @@ from django.apps import apps
 from broker_project.lib.kept import Kept
 from broker_project.lib.redaction import HIDDEN
 from broker_project.lib.redis.client import keyspace
-from broker_project.lib.redis.keys import KeySpec
+from broker_project.lib.redis.keys import CLEANUP_PATTERNS, KeySpec
 from broker_project.lib.redis.keyspace import Keyspace, glob_escape
 
 SESSION_KEY_CHARACTERS = 32  # Django's
@@ -204,6 +204,7 @@ end
 return found
 """
 LOOK_UP_KEYS = 200
+UNLINK_KEYS = 500
 
 
 def look_up(client: redis.Redis, keys: list[bytes]) -> list[KeyFacts]:
@@ -217,3 +218,24 @@ def look_up(client: redis.Redis, keys: list[bytes]) -> list[KeyFacts]:
             if kind != b"none":
                 found.append(KeyFacts(key, kind.decode(), ttl if ttl >= 0 else None, size))
     return found
+
+
+def cleanup_keys(client: redis.Redis) -> dict[str, int]:
+    """Remove what the three patterns of seed 002 name, and nothing else; how many keys went, by pattern."""
+    removed: dict[str, int] = {}
+    for names in all_keyspaces():
+        for pattern in CLEANUP_PATTERNS:
+            glob = f"{glob_escape(names.names.namespace)}:{pattern}"
+            removed[pattern] = removed.get(pattern, 0) + unlink_matching(client, glob)
+    return removed
+
+
+def unlink_matching(client: redis.Redis, glob: str) -> int:
+    count = 0
+    batch: list[bytes] = []
+    for key in client.scan_iter(match=glob, count=SCAN_COUNT):
+        batch.append(key)
+        if len(batch) >= UNLINK_KEYS:
+            count += client.unlink(*batch)
+            batch = []
+    return count + (client.unlink(*batch) if batch else 0)

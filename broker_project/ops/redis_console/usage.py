@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import redis
 
+from broker_project.ops.redis_console.check import ttl_problem
 from broker_project.ops.redis_console.scanning import KeyFacts, Walk, look_up, owner_of, printable
-from broker_project.ops.redis_console.ttl_rules import ttl_problem
 
 UNKNOWN = "?"
 

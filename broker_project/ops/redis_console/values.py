@@ -11,8 +11,8 @@ from django.utils.translation import gettext_noop
 
 from broker_project.lib.redaction import redact, redact_value
 from broker_project.lib.redis.keys import KeySpec
+from broker_project.ops.redis_console.check import Sentence
 from broker_project.ops.redis_console.scanning import KeyFacts, explain, look_up, printable
-from broker_project.ops.redis_console.sentences import Sentence
 
 MAX_BYTES = 64 * 1024
 MAX_ELEMENTS = 200
