@@ -203,5 +203,5 @@ DEFAULT_EXCEPTION_REPORTER = "broker_project.console.debug_page.RedactedReport"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 
 LOGGING_CONFIG = "logging.config.dictConfig"
-LOGGING = logging_settings(as_json=BROKER.log_as_json, level=BROKER.log_level)
+LOGGING = logging_settings(as_json=BROKER.log_format == "json", level=BROKER.log_level)
 NINJA_PAGINATION_MAX_LIMIT = 1000

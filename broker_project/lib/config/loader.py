@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,18 +41,32 @@ MIC_FEED = "https://www.soumu.go.jp/news.rdf"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
-@dataclass(frozen=True)
+def integer(name: str, default: int, low: int, high: int) -> Any:
+    return field(metadata={"read": lambda env: env.integer(name, default, low=low, high=high)})
+
+
+def boolean(name: str, default: bool) -> Any:
+    return field(metadata={"read": lambda env: env.boolean(name, default)})
+
+
+def choice(name: str, default: str, *others: str) -> Any:
+    return field(metadata={"read": lambda env: env.choice(name, default, (default, *others))})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
+    """Fields that name a setting, its default and its range are read as they stand; ``load`` works out the others."""
+
     # The server and its stores
     var: Path
     host: str
-    port: int
-    web_workers: int
-    cluster_hang_seconds: int
-    call_seconds: int
+    port: int = integer("PORT", 8000, 1, 65535)
+    web_workers: int = integer("WEB_WORKERS", 1, 1, 64)
+    cluster_hang_seconds: int = integer("BROKER_CLUSTER_HANG_SECONDS", 45, 2, 3600)
+    call_seconds: int = integer("BROKER_CALL_SECONDS", 60, 1, 60)
     secret_key: str = field(repr=False)
     secret_key_is_given: bool
-    debug: bool
+    debug: bool = boolean("DJANGO_DEBUG", default=False)
     allowed_hosts: tuple[str, ...]
     csrf_trusted_origins: tuple[str, ...]
     access: AccessConfig
@@ -60,8 +74,8 @@ class Config:
     redis_url: str = field(repr=False)  # empty: embedded
     redis_names: RedisNames
     metrics_token: str = field(repr=False)
-    log_as_json: bool
-    log_level: str
+    log_format: str = choice("BROKER_LOG_FORMAT", "text", "json")
+    log_level: str = choice("BROKER_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR")
     # Agents and tasks
     sandbox: bool
     sandbox_url: str
@@ -69,31 +83,31 @@ class Config:
     agent_auth: str
     agents_file: Path
     agent_roles: tuple[AgentRole, ...]
-    priority_gate: str
-    author_gate: str
-    approval_gate: bool
-    poll_seconds: int
-    long_poll_seconds: int
-    review_delay_minutes: int
-    review_timeout_minutes: int
-    max_attempts: int
+    priority_gate: str = choice("BROKER_PRIORITY_GATE", "open", "assignable")
+    author_gate: str = choice("BROKER_AUTHOR_GATE", "anyone", "writers")
+    approval_gate: bool = boolean("BROKER_APPROVAL_GATE", default=False)
+    poll_seconds: int = integer("BROKER_POLL_SECONDS", 300, 10, 86400)
+    long_poll_seconds: int = integer("BROKER_LONG_POLL_SECONDS", 120, 0, 600)
+    review_delay_minutes: int = integer("BROKER_REVIEW_DELAY_MINUTES", 5, 0, 1440)
+    review_timeout_minutes: int = integer("BROKER_REVIEW_TIMEOUT_MINUTES", 10, 0, 1440)
+    max_attempts: int = integer("BROKER_MAX_ATTEMPTS", 3, 1, 1000)
     github: GitHubConfig
     # Feeds
     feed_urls: tuple[str, ...]
-    feed_max_retries: int
-    feed_lease_seconds: int
+    feed_max_retries: int = integer("FEED_MAX_RETRIES", 3, 0, 1000)
+    feed_lease_seconds: int = integer("FEED_LEASE_SECONDS", 600, 1, 86400)
     allowed_private_hosts: frozenset[tuple[str, int]]
     gemini: GeminiConfig
     mastodon: MastodonConfig
     # Fixtures
     football: FootballConfig
     storage: StorageConfig
-    fixture_before_minutes: int
-    fixture_after_minutes: int
-    fixture_max_attempts: int
-    fixture_catch_up_minutes: int
-    fixture_stale_minutes: int
-    fixture_retention_days: int
+    fixture_before_minutes: int = integer("FIXTURE_BEFORE_MINUTES", 60, 0, 10080)
+    fixture_after_minutes: int = integer("FIXTURE_AFTER_MINUTES", 60, 0, 10080)
+    fixture_max_attempts: int = integer("FIXTURE_MAX_ATTEMPTS", 3, 1, 1000)
+    fixture_catch_up_minutes: int = integer("FIXTURE_CATCH_UP_MINUTES", 1440, 0, 43200)
+    fixture_stale_minutes: int = integer("FIXTURE_STALE_MINUTES", 30, 1, 10080)
+    fixture_retention_days: int = integer("FIXTURE_RETENTION_DAYS", 30, 1, 36500)
 
     @property
     def is_public(self) -> bool:
@@ -144,27 +158,20 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
 
     var = Path(env.text("BROKER_VAR", str(base_dir / "var"))).absolute()
     make_var(var)
-    host, port = env.text("HOST", "127.0.0.1"), env.integer("PORT", 8000, low=1, high=65535)
+    plain = {entry.name: entry.metadata["read"](env) for entry in fields(Config) if "read" in entry.metadata}
     secret_key, secret_key_is_given = read_secret_key(env, var)
-
     sandbox = env.boolean("BROKER_SANDBOX", default=not any(env.is_set(name) for name in CREDENTIALS))
-    sandbox_url = env.url("BROKER_SANDBOX_URL", recorded_sandbox_url(var) or default_sandbox_url(port))
-    agent_roles, agents_file = read_agents(env, base_dir)
-    allowed = read_private_hosts(env)
-    if sandbox:
-        allowed |= {_host_and_port(sandbox_url)}
-
+    sandbox_url = env.url(
+        "BROKER_SANDBOX_URL", recorded_sandbox_url(var) or default_sandbox_url(plain["port"])
+    )
     allowed_hosts = env.listing("DJANGO_ALLOWED_HOSTS") or LOOPBACK_HOSTS
+    agent_roles, agents_file = read_agents(env, base_dir)
     config = Config(
+        **plain,
         var=var,
-        host=host,
-        port=port,
-        web_workers=env.integer("WEB_WORKERS", 1, low=1, high=64),
-        cluster_hang_seconds=env.integer("BROKER_CLUSTER_HANG_SECONDS", 45, low=2, high=3600),
-        call_seconds=env.integer("BROKER_CALL_SECONDS", 60, low=1, high=60),
+        host=env.text("HOST", "127.0.0.1"),
         secret_key=secret_key,
         secret_key_is_given=secret_key_is_given,
-        debug=env.boolean("DJANGO_DEBUG", default=False),
         allowed_hosts=allowed_hosts,
         csrf_trusted_origins=read_origins(env),
         access=read_access(env, is_public=lets_others_in(allowed_hosts)),
@@ -177,37 +184,19 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
             config_file=env.text("BROKER_REDIS_CONFIG"),
         ),
         metrics_token=env.token("BROKER_METRICS_TOKEN"),
-        log_as_json=env.choice("BROKER_LOG_FORMAT", "text", ("text", "json")) == "json",
-        log_level=env.choice("BROKER_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         sandbox=sandbox,
         sandbox_url=sandbox_url,
         sandbox_url_is_given=env.is_set("BROKER_SANDBOX_URL"),
         agent_auth=env.choice("BROKER_AGENT_AUTH", "open" if sandbox else "token", ("open", "token")),
         agents_file=agents_file,
         agent_roles=agent_roles,
-        priority_gate=env.choice("BROKER_PRIORITY_GATE", "open", ("open", "assignable")),
-        author_gate=env.choice("BROKER_AUTHOR_GATE", "anyone", ("anyone", "writers")),
-        approval_gate=env.boolean("BROKER_APPROVAL_GATE", default=False),
-        poll_seconds=env.integer("BROKER_POLL_SECONDS", 300, low=10, high=86400),
-        long_poll_seconds=env.integer("BROKER_LONG_POLL_SECONDS", 120, low=0, high=600),
-        review_delay_minutes=env.integer("BROKER_REVIEW_DELAY_MINUTES", 5, low=0, high=1440),
-        review_timeout_minutes=env.integer("BROKER_REVIEW_TIMEOUT_MINUTES", 10, low=0, high=1440),
-        max_attempts=env.integer("BROKER_MAX_ATTEMPTS", 3, low=1, high=1000),
         github=read_github(env, sandbox, sandbox_url),
         feed_urls=read_feed_urls(env, sandbox, sandbox_url),
-        feed_max_retries=env.integer("FEED_MAX_RETRIES", 3, low=0, high=1000),
-        feed_lease_seconds=env.integer("FEED_LEASE_SECONDS", 600, low=1, high=86400),
-        allowed_private_hosts=frozenset(allowed),
+        allowed_private_hosts=read_private_hosts(env) | ({host_and_port(sandbox_url)} if sandbox else set()),
         gemini=read_gemini(env, sandbox, sandbox_url),
         mastodon=read_mastodon(env, sandbox, sandbox_url),
         football=read_football(env, sandbox, sandbox_url),
         storage=read_storage(env),
-        fixture_before_minutes=env.integer("FIXTURE_BEFORE_MINUTES", 60, low=0, high=10080),
-        fixture_after_minutes=env.integer("FIXTURE_AFTER_MINUTES", 60, low=0, high=10080),
-        fixture_max_attempts=env.integer("FIXTURE_MAX_ATTEMPTS", 3, low=1, high=1000),
-        fixture_catch_up_minutes=env.integer("FIXTURE_CATCH_UP_MINUTES", 1440, low=0, high=43200),
-        fixture_stale_minutes=env.integer("FIXTURE_STALE_MINUTES", 30, low=1, high=10080),
-        fixture_retention_days=env.integer("FIXTURE_RETENTION_DAYS", 30, low=1, high=36500),
     )
     if config.is_public:
         refuse_unsafe(config)
@@ -259,17 +248,17 @@ def read_origins(env: Environment) -> tuple[str, ...]:
     return origins
 
 
-def read_private_hosts(env: Environment) -> set[tuple[str, int]]:
+def read_private_hosts(env: Environment) -> frozenset[tuple[str, int]]:
     hosts = set()
     for entry in env.listing("BROKER_ALLOWED_PRIVATE_HOSTS"):
         host, _, port = entry.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(f"BROKER_ALLOWED_PRIVATE_HOSTS must be host:port,…, not {entry[:60]!r}.")
         hosts.add((host.strip("[]").lower(), int(port)))
-    return hosts
+    return frozenset(hosts)
 
 
-def _host_and_port(url: str) -> tuple[str, int]:
+def host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
 
