@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -56,12 +57,9 @@ class Buckets:
     def take(self, key: str, now: float) -> float:
         """Count a call: 0.0, or how many seconds too early it is; a call that is refused is not counted."""
         with self._lock:
-            full_at = max(self._full_at.get(key, 0.0), now) + self.interval_seconds
-            early = full_at - now - WINDOW_SECONDS
-            # Sixty additions of a second do not make sixty seconds to the last bit.
-            if early > self.interval_seconds / 1000:
+            if early := self.early(key, now):
                 return early
-            self._full_at[key] = full_at
+            self._full_at[key] = self._full_after(key, now)
             self._full_at.move_to_end(key)
             if len(self._full_at) > self.kept_keys:
                 self._full_at.popitem(last=False)
@@ -69,9 +67,12 @@ class Buckets:
 
     def early(self, key: str, now: float) -> float:
         """What ``take`` would say, without counting."""
-        full_at = max(self._full_at.get(key, 0.0), now) + self.interval_seconds
-        early = full_at - now - WINDOW_SECONDS
+        early = self._full_after(key, now) - now - WINDOW_SECONDS
+        # Sixty additions of a second do not make sixty seconds to the last bit.
         return early if early > self.interval_seconds / 1000 else 0.0
+
+    def _full_after(self, key: str, now: float) -> float:
+        return max(self._full_at.get(key, 0.0), now) + self.interval_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,30 +141,27 @@ class Limits:
     def __init__(self, access: AccessConfig) -> None:
         self.addresses = AddressBook(access.trusted_proxies, access.rate_exempt)
         self._buckets = {kind: Buckets(number) for kind, number in access.per_minute.items() if number}
-        self._told = Buckets(1)
+        self._logged = Buckets(1)
 
     def count(self, kind: Rate, address: Address, key: str = "") -> None:
         """Count a call of this key, or else of the address. Raises TooManyRequests."""
-        buckets = self._buckets.get(kind)
-        if buckets is None or address.is_exempt:
-            return
-        now = time.monotonic()
-        if early := buckets.take(key or address.key, now):
-            self._refuse(kind, key or address.key, early, now)
+        self._ask(kind, address, key or address.key, Buckets.take)
 
     def check(self, kind: Rate, address: Address, key: str = "") -> None:
         """Raises TooManyRequests if a call now would be one too many; counts nothing."""
+        self._ask(kind, address, key or address.key, Buckets.early)
+
+    def _ask(
+        self, kind: Rate, address: Address, key: str, question: Callable[[Buckets, str, float], float]
+    ) -> None:
         buckets = self._buckets.get(kind)
         if buckets is None or address.is_exempt:
             return
         now = time.monotonic()
-        if early := buckets.early(key or address.key, now):
-            self._refuse(kind, key or address.key, early, now)
-
-    def _refuse(self, kind: Rate, key: str, early: float, now: float) -> None:
-        if not self._told.take(f"{kind}:{key}", now):  # once a minute: a flood must not flood the log
-            log.warning("rate limit reached", kind=str(kind), key=key)
-        raise TooManyRequests(max(1, math.ceil(early)))
+        if early := question(buckets, key, now):
+            if not self._logged.take(f"{kind}:{key}", now):  # once a minute: a flood must not flood the log
+                log.warning("rate limit reached", kind=str(kind), key=key)
+            raise TooManyRequests(max(1, math.ceil(early)))
 
 
 @cache
