@@ -1,4 +1,4 @@
-"""What all apps share: the shape of an event, and the book-keeping of pollers."""
+"""What all apps share: the abstract event, the pollers and their runs; and proxies of log-in tables."""
 
 from __future__ import annotations
 

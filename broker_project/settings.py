@@ -20,10 +20,10 @@ from broker_project.lib.redis.keyspace import Keyspace
 try:
     BROKER = config_module.load()
 except ConfigError as error:
-    # One sentence and a non-zero exit for every command and server alike, no traceback.
+    # One sentence and a non-zero exit for every command and server, no traceback.
     sys.exit(f"Broker cannot start: {error}")
 
-# Lets Django's classes be written as generic ones (ModelAdmin[Item]) at run time, as the type checker wants them.
+# Makes generic notation like ModelAdmin[Item], which the type checker wants, work at run time.
 django_stubs_ext.monkeypatch()
 configure_redaction(BROKER.secret_values())
 redact_uncaught()
@@ -105,7 +105,7 @@ _POOL = {"socket_connect_timeout": 3, "socket_timeout": 5, "health_check_interva
 def _cache(prefix: str, alias: str, **pool: object) -> dict[str, object]:
     return {
         "BACKEND": "django_redis.cache.RedisCache",
-        # A list: django-redis takes a comma in a text for the end of an address.
+        # A list: django-redis splits a string at commas.
         "LOCATION": [location(REDIS_URL, alias)],
         "KEY_PREFIX": f"{BROKER.redis_names.namespace}:{prefix}",
         "KEY_FUNCTION": "broker_project.lib.redis.django_caches.make_key",
@@ -142,7 +142,7 @@ Q_CLUSTER = {
     "catch_up": False,
     "poll": 0.5,
     "queue_limit": 20,
-    # Runs are kept in our own table. django-q2's would be pickles that nobody signed, read at every save.
+    # Runs are in our own table. django-q2 would store unsigned pickles and read them at every save.
     "save_limit": -1,
     "bulk": 1,
 }
@@ -172,7 +172,7 @@ AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contri
 LOGIN_URL = "/admin/login/"
 LOGIN_REDIRECT_URL = "/status/"
 
-# Locked is a name from an address: nobody can lock others out by failing with their names.
+# The lock is on name and address together: nobody can lock others out by failing with their names.
 AXES_FAILURE_LIMIT = BROKER.access.login_failures
 AXES_COOLOFF_TIME = timedelta(minutes=BROKER.access.login_lock_minutes)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
@@ -185,7 +185,7 @@ AXES_ENABLE_ADMIN = False  # our own page: see people/admin.py
 AXES_VERBOSE = False
 OTP_TOTP_ISSUER = "Broker"
 
-# Behind TLS (a host that others can reach) everything is HTTPS; on loopback there is no certificate to insist on.
+# On a public host, behind TLS, everything is HTTPS; on loopback there is no certificate.
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = BROKER.is_public

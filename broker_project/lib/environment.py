@@ -20,7 +20,7 @@ FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The assignments of a ``.env`` file; empty if there is none. A line that is no assignment is refused."""
+    """The assignments of a ``.env`` file; empty if there is none. A line that is not an assignment is refused."""
     try:
         with path.open(encoding="utf-8") as stream:
             values: dict[str, str] = {}
@@ -50,7 +50,7 @@ class Environment:
         return self.values.get(name, "").strip() or default
 
     def token(self, name: str) -> str:
-        """A credential. It travels in a header, where a space or a line break has no place."""
+        """A credential. It is sent in a header, so spaces and line breaks are refused."""
         value = self.text(name)
         if any(not "!" <= character <= "~" for character in value):
             raise ConfigError(f"{name} must be plain letters, digits and signs without spaces.")
@@ -96,7 +96,7 @@ class Environment:
 
 
 def check_url(name: str, value: str, schemes: tuple[str, ...] = ("http", "https")) -> None:
-    """Refuse what is no absolute URL of these schemes. The value is not repeated: it may hold a password."""
+    """Refuse anything but an absolute URL of these schemes. The value is not repeated: it may hold a password."""
     try:
         parts = urlsplit(value)
         port_is_good = parts.port is None or parts.port > 0

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
-    """A stream whose content has the name ``path`` once the body is done; an error in the body leaves nothing behind.
+    """A stream that becomes the file ``path`` when the body is done. An error in the body leaves nothing behind.
 
-    Without ``replace`` a file that is there by then stays: of two processes that write at once, both read the winner's.
+    Without ``replace`` a file that exists by then stays: two processes that write at once both read the winner's.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -2,11 +2,11 @@
 
 What somebody else wrote may carry zero-width letters, bidirectional overrides, tag characters, runs of variation
 selectors or terminal escapes. :func:`without_hidden` takes them out of what goes to agents and models;
-:func:`made_visible` shows them to people as ``[U+202E]``. Both go by :func:`hidden_positions`, which leaves alone what
-belongs to ordinary writing: joined emoji, presentation selectors, one variation selector behind an ideograph (names in
-Japan are written so), joiners inside scripts that need them, the three flags that are spelt with tags.
+:func:`made_visible` shows them to people as ``[U+202E]``. Both use :func:`hidden_positions`, which allows what
+belongs to ordinary writing: joined emoji, presentation selectors, one variation selector after an ideograph (Japanese
+names use them), joiners inside scripts that need them, the three flags that are spelt with tags.
 
-``is_invisible`` asks about a single character wherever it stands, for names in which none of them has a place.
+``is_invisible`` looks at a single character regardless of context, for names in which no such character is allowed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import unicodedata
 ZWNJ, ZWJ = "\u200c", "\u200d"
 TEXT_STYLE, EMOJI_STYLE = "\ufe0e", "\ufe0f"
 KEYCAP = "\u20e3"
-PICTURED_SIGNS = "‼⁉↔〰"  # emoji that Unicode files under punctuation and mathematics
-# Ends of lines to some readers and invisible to others; all of them become one kind of line end.
+PICTURED_SIGNS = "‼⁉↔〰"  # emoji whose Unicode category is punctuation or mathematics
+# Line ends to some readers and invisible to others; all of them become a newline.
 LINE_ENDS = str.maketrans(dict.fromkeys("\r\x0b\x0c\x85\u2028\u2029", "\n"))
 
-# Invisible although their category says mark, letter or symbol, and what is kept free for such characters.
+# Invisible although their category is mark, letter or symbol; and ranges reserved for such characters.
 INVISIBLE_RANGES = (
     (0x034F, 0x034F),  # combining grapheme joiner
     (0x115F, 0x1160),  # Hangul fillers
@@ -31,7 +31,7 @@ INVISIBLE_RANGES = (
     (0x2065, 0x2065),
     (0x2800, 0x2800),  # blank Braille pattern
     (0x3164, 0x3164),  # Hangul filler
-    (0xFDD0, 0xFDEF),  # no characters at all
+    (0xFDD0, 0xFDEF),  # noncharacters
     (0xFE00, 0xFE0F),  # variation selectors
     (0xFFA0, 0xFFA0),  # half-width Hangul filler
     (0xFFF0, 0xFFF8),
@@ -44,7 +44,7 @@ IDEOGRAPHS = (
     (0xF900, 0xFAFF),
     (0x20000, 0x323AF),
 )
-# Selectors that registered ideographic sequences use: any more would be room for a message.
+# Selectors of registered ideographic sequences. Allowing more would leave room for a hidden message.
 IDEOGRAPHIC_SELECTORS = ((0xFE00, 0xFE02), (0xE0100, 0xE011F))
 # Blocks of the scripts in which ZWJ and ZWNJ change how letters join: Arabic, Syriac, Indic ones, Khmer, Mongolian.
 JOINING_SCRIPTS = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x18AF), (0xA840, 0xABFF))
@@ -55,7 +55,7 @@ TAGGED_FLAGS = re.compile(
         for code in ("gbeng", "gbsct", "gbwls")
     )
 )
-# All that can be invisible. Most text has none of these, so only what is found here is looked at one by one.
+# A superset of the invisible characters. Most text has none, so only matches are examined one by one.
 SUSPECT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff"
@@ -72,7 +72,7 @@ def _is_in(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 def is_invisible(char: str) -> bool:
-    """Whether a character is one that nobody sees, wherever it stands. Line ends, tabs and spaces are seen."""
+    """Whether a character is invisible, regardless of context. Newlines, tabs and spaces count as visible."""
     if char in "\n\t":
         return False
     if unicodedata.category(char) in {"Cc", "Cf", "Cs"} or _is_in(char, INVISIBLE_RANGES):
@@ -81,12 +81,12 @@ def is_invisible(char: str) -> bool:
 
 
 def has_invisible(text: str) -> bool:
-    """Whether any character is one that nobody sees, however ordinary it is in other writing."""
+    """Whether any character is invisible, even one that is ordinary in some scripts."""
     return any(is_invisible(found.group()) for found in SUSPECT.finditer(text))
 
 
 def hidden_positions(text: str) -> list[int]:
-    """Where the hidden characters are: the invisible ones that no ordinary writing puts there."""
+    """Positions of invisible characters that ordinary writing would not have there."""
     flags: set[int] = set()
     if FLAG in text:
         for found in TAGGED_FLAGS.finditer(text):
@@ -119,7 +119,7 @@ def _belongs(text: str, position: int) -> bool:
 
 
 def _ends_emoji(text: str, position: int) -> bool:
-    """Whether an emoji ends before ``position``: a picture, perhaps with a style or the colour of a skin."""
+    """Whether an emoji ends before ``position``, with or without a style or skin colour."""
     before = text[position - 1]
     if before == EMOJI_STYLE and position > 1:
         before = text[position - 2]
@@ -127,7 +127,7 @@ def _ends_emoji(text: str, position: int) -> bool:
 
 
 def _is_pictured(char: str) -> bool:
-    """Symbols that may be emoji; what a newer Unicode draws in their blocks counts, too."""
+    """Symbols that may be emoji, including code points that newer Unicode versions assign in their blocks."""
     return unicodedata.category(char) == "So" or char in PICTURED_SIGNS or 0x1F000 <= ord(char) <= 0x1FAFF
 
 
@@ -136,8 +136,8 @@ def hidden_count(text: str) -> int:
 
 
 def without_hidden(text: str) -> str:
-    """What a person would see of the text: for prompts, and for checks that must not be led astray."""
-    if SUSPECT.search(text) is None:  # which the other ends of lines are, too
+    """The text as a person sees it: for prompts, and for checks that hidden characters must not fool."""
+    if SUSPECT.search(text) is None:  # it covers the other line ends as well
         return text
     plain = text.replace("\r\n", "\n").translate(LINE_ENDS)
     hidden = set(hidden_positions(plain))

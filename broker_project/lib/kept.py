@@ -29,7 +29,7 @@ def in_proportion(cost_seconds: float) -> float:
 class _Entry(Generic[T]):
     value: T
     fresh_until: float
-    usable_until: float  # for those who find that somebody is reading it again
+    usable_until: float  # by callers that find somebody else reading it again
 
 
 class Kept(Generic[T]):
@@ -77,7 +77,7 @@ class Kept(Generic[T]):
         return entry.value if entry is not None else None
 
     def get(self, read: Read[T] | None = None) -> T:
-        """The value, read again first if it is stale: by ``read``, if the caller has a better one."""
+        """The value, read again first if it is stale. ``read`` replaces the reader of the constructor."""
         entry = self._entry
         if entry is not None and self._clock() < entry.fresh_until:
             return entry.value
@@ -116,7 +116,7 @@ class Kept(Generic[T]):
             self._entry = replace(self._entry, fresh_until=EXPIRED, usable_until=EXPIRED)
 
     def forget(self) -> None:
-        """As after a start."""
+        """Drop the value, as after a start."""
         self._changes += 1
         self._entry = None
 

@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, the part of the broker it comes from in front, secrets taken out."""
+"""Structured logs: one line per event, with the process it comes from and without secrets."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def name_part(logger: object, method: str, event: structlog.typing.EventDict) ->
 
 
 class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
-    """Redacts the finished line too: tracebacks and third-party messages pass through here and nowhere
-    else. Escapes and overrides in what others wrote are shown, so that no terminal obeys them.
+    """Redacts the finished line as well: tracebacks and messages of libraries pass through here and nowhere else.
+
+    Terminal escapes and text-direction overrides are made visible, so that no terminal obeys them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -62,8 +63,7 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
-        # Left to itself it draws the values of local variables where `rich` is installed, cut and wrapped in
-        # ways that no search for a secret finds.
+        # Its default prints local variables where `rich` is installed, wrapped in ways that hide a secret from us.
         else structlog.dev.ConsoleRenderer(
             colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
         )
@@ -85,8 +85,7 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django.server": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-            # uvicorn brings handlers of its own, which would write tracebacks as they are; these lines
-            # take them off.
+            # Without uvicorn's own handlers, which would write tracebacks unredacted.
             "uvicorn": {"level": "INFO", "propagate": True},
             "uvicorn.error": {"level": "INFO", "propagate": True},
             "uvicorn.access": {"level": "WARNING"},
@@ -102,7 +101,7 @@ def logging_settings(*, as_json: bool, level: str) -> dict[str, Any]:
 
 
 def redact_uncaught() -> None:
-    """What nothing catches ends on stderr, too: in commands, and in threads."""
+    """Redact uncaught exceptions of commands and threads, which Python writes to stderr."""
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):

@@ -1,8 +1,8 @@
 """Child processes that cannot outlive the process that started them, however that one ends.
 
-On Linux the kernel sees to it (PR_SET_PDEATHSIG). Elsewhere a small guard process stands between parent and
-child, looks at its own parent's id and ends the child's process group when that changes. That guard is this
-very file, run as a script; so it imports nothing but the standard library.
+On Linux the kernel ends them (PR_SET_PDEATHSIG). Elsewhere a guard process between parent and child watches its own
+parent's id and kills the child's process group when that changes. The guard is this file, run as a script, so it
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO
 IS_LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG = 1
 GUARD_SECONDS = 0.5
-# Loaded before any fork: between fork and exec nothing may be imported or allocated at leisure.
+# Loaded before any fork: nothing may be imported between fork and exec.
 _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 
@@ -29,13 +29,13 @@ def die_with_parent(parent_pid: int) -> None:
     if _libc is None:
         return
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent may have gone between the fork and the line above: then no signal will come.
+    # If the parent ended between the fork and the line above, no signal will come.
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def let_no_fork_outlive_us() -> None:
-    """From now on whatever this process forks, and whatever that forks, dies with its own parent."""
+    """From now on every fork of this process, and every fork of those, dies with its parent."""
     if not IS_LINUX:
         return
     forking_pid = [os.getpid()]
@@ -56,9 +56,8 @@ def start_bound_process(
 ) -> subprocess.Popen[bytes]:
     """Start a program that dies with this process, as the leader of a session and process group of its own.
 
-    Ctrl-C in the terminal therefore reaches only us, and ``kill_group`` reaches whatever it forks. Call it
-    from a thread that lives as long as the child shall: the kernel's signal is bound to the thread, not to
-    the process.
+    So Ctrl-C in the terminal reaches only us, and ``kill_group`` reaches whatever the program forks. Call this from a
+    thread that lives as long as the child should: the kernel's signal is bound to the thread, not to the process.
     """
     parent_pid = os.getpid()
     if not IS_LINUX:
@@ -77,13 +76,13 @@ def start_bound_process(
 
 
 def kill_group(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGKILL) -> None:
-    """Signal everything that was started through this process. What has gone already is no fault."""
+    """Signal the whole process group. A group that has ended already is fine."""
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
         return
     except PermissionError:
-        # macOS says so for a group whose only members are zombies.
+        # What macOS raises for a group of zombies only.
         return
 
 
@@ -111,7 +110,7 @@ def guard(parent_pid: int, command: Sequence[str]) -> int:
 
 
 def wait_until_gone(process: subprocess.Popen[bytes], until: float) -> bool:
-    """Wait for an end until the monotonic time ``until``; whether it came."""
+    """Wait until the monotonic time ``until``; whether the process has ended by then."""
     try:
         process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -122,7 +121,7 @@ def wait_until_gone(process: subprocess.Popen[bytes], until: float) -> bool:
 if __name__ == "__main__":
     status = guard(int(sys.argv[1]), sys.argv[2:])
     if status < 0:
-        # Ends the way the child did, so that whoever watches is told the truth.
+        # End the way the child did, for whoever reads our exit status.
         if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

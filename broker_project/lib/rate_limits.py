@@ -1,8 +1,8 @@
-"""How often somebody may call: buckets in the memory of this process, one a key.
+"""How often somebody may call: one token bucket per key, in the memory of this process.
 
-No round trip and no query: a call costs a look into a dictionary. The price is that every process counts for itself, so
-with four web processes somebody whose connections spread over them gets up to four times the rate. The limits keep
-one caller from taking everything; they are no accounts.
+A call costs a dictionary lookup, no round trip and no query. The price: every process counts for itself, so a caller
+whose connections spread over four web processes gets up to four times the rate. The limits keep one caller from
+taking everything; they are not meant for billing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 WINDOW_SECONDS = 60.0
-KEPT_KEYS = 20_000  # a kind; the one that was quiet for longest is forgotten first
+KEPT_KEYS = 20_000  # per kind; the key that was quiet for longest is dropped first
 KEPT_ADDRESSES = 4_096
-IPV6_PREFIX = 64  # one customer has at least so much; counting single addresses would count nothing
+IPV6_PREFIX = 64  # one customer has at least this much; counting single addresses would limit nobody
 
 
 class TooManyRequests(Exception):
@@ -68,7 +68,7 @@ class Buckets:
     def early(self, key: str, now: float) -> float:
         """What ``take`` would say, without counting."""
         early = self._full_after(key, now) - now - WINDOW_SECONDS
-        # Sixty additions of a second do not make sixty seconds to the last bit.
+        # Sixty additions of 1.0 are not exactly 60.0.
         return early if early > self.interval_seconds / 1000 else 0.0
 
     def _full_after(self, key: str, now: float) -> float:
@@ -85,11 +85,11 @@ class Address:
 
 
 class AddressBook:
-    """Tells the caller's address from its proxies'. Only what a trusted proxy says about others is believed."""
+    """Finds the caller's address behind proxies. ``X-Forwarded-For`` is believed from trusted proxies only."""
 
     def __init__(self, trusted: tuple[Network, ...], exempt: tuple[Network, ...]) -> None:
         self.trusted, self.exempt = trusted, exempt
-        # The same few peers come thousands of times a second.
+        # The same few peers are looked up thousands of times a second.
         self.find = lru_cache(KEPT_ADDRESSES)(self._find)
 
     def trusts(self, peer: str) -> bool:
@@ -98,20 +98,20 @@ class AddressBook:
         return found is not None and any(found in network for network in self.trusted)
 
     def _find(self, peer: str, forwarded: str = "") -> Address:
-        """``forwarded`` is ``X-Forwarded-For``: the nearest hop stands last. Ignored unless the peer is trusted."""
+        """``forwarded`` is ``X-Forwarded-For``, the nearest hop last. Ignored unless the peer is trusted."""
         hop = parse_address(peer or "127.0.0.1")
         was_forwarded = False
         if forwarded and self.trusts(peer):
             for entry in reversed(forwarded.split(",")):
                 found = parse_address(entry.strip())
                 if found is None:
-                    break  # not an address: the last hop that we know is as far as we can see
+                    break  # not an address: the hop before it is the best we know
                 hop, was_forwarded = found, True
                 if not any(found in network for network in self.trusted):
                     break
         if hop is None:
             return Address("", "unknown", False)
-        # Nobody is on this machine because a header says so.
+        # A header cannot make a caller local.
         is_exempt = any(hop in network for network in self.exempt) and not (was_forwarded and hop.is_loopback)
         return Address(str(hop), counted_as(hop), is_exempt)
 

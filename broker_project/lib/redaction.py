@@ -13,14 +13,14 @@ from urllib.parse import quote, quote_plus
 HIDDEN = "[hidden]"
 SHORTEST_FORM = 8  # characters; anything shorter would be found in ordinary words
 
-# Things that look like a secret whoever set them. What is kept of a match is in its groups.
+# What looks like a secret, whoever set it. The groups of a match are kept.
 HEADER = re.compile(
     r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
-    # "token" and "basic" are ordinary words, too: what follows must look less like one.
+    # "token" and "basic" are ordinary words as well, so what follows must look less like one.
     r"|\b(token|basic)\s+(?:(?=[^\s]*[0-9])[A-Za-z0-9._~+/=-]{8,}|[A-Za-z0-9._~+/=-]{20,})"
 )
 NAME_ENDING = r"(?:api[_-]?key|apisports-key|token|secret|passw(?:or)?d|private[_-]?key)"
-# What stands before the ending is not looked at: that would cost a square of the length of hostile text.
+# The part before the ending is not matched: on hostile text that would take quadratic time.
 ASSIGNMENT = re.compile(
     rf"""(?i)({NAME_ENDING}\\?["']?\s{{0,9}}[=:]\s{{0,9}}\\?["']?)(?!\[hidden)[^\s"'\\&,;}}]{{6,}}"""
 )
@@ -45,7 +45,7 @@ def forms_of(secret: str) -> Iterator[str]:
     for escape in (in_json, in_python, html.escape):
         once = escape(secret)
         yield once
-        # What was quoted in an answer is quoted again where that answer is.
+        # A quoted answer is quoted again where it is logged.
         yield from (again(once) for again in (in_json, in_python, html.escape))
     yield secret.encode().hex()
     for offset in range(3):
@@ -53,7 +53,7 @@ def forms_of(secret: str) -> Iterator[str]:
         yield text
         yield text.replace("+", "-").replace("/", "_")
     if "PRIVATE KEY" in secret:
-        # Its lines are written one by one where line ends are changed or cut; those with dashes are everybody's.
+        # Single lines of a key, for text whose line ends were changed. The lines with dashes are no secret.
         yield from (line for line in secret.splitlines() if not line.startswith("-") and len(line) >= 20)
 
 
@@ -76,7 +76,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets if secret for form in forms_of(secret)}
-        # The longest first: a form that contains another must not leave its tail behind.
+        # The longest first: replacing a shorter one inside it would leave the rest readable.
         self._known = sorted((form for form in forms if len(form) >= SHORTEST_FORM), key=len, reverse=True)
 
     def text(self, value: str) -> str:
@@ -89,9 +89,9 @@ class Redactor:
         return ASSIGNMENT.sub(rf"\1{HIDDEN}", value)
 
     def value(self, value: Any) -> Any:
-        """The same for strings inside lists and dictionaries; what is called a secret is hidden whole."""
+        """The same for strings inside lists and dictionaries. A field that is named like a secret is hidden whole."""
         if isinstance(value, str):
-            # PostgreSQL keeps no NUL in text or JSON.
+            # PostgreSQL refuses NUL in text and JSON.
             return self.text(value.replace("\x00", ""))
         if isinstance(value, dict):
             return {self.value(key): self._field(key, item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Which processes work with a folder ``var``: those that stay hold a shared lock on a file in it until they end."""
+"""Which processes use a folder ``var``: long-running ones hold a shared lock on a file in it until they end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def hold_var_folder(var: Path) -> None:
     """From now until this process and its forks have ended. The kernel releases the lock, however that happens."""
     if var not in _held:
         _held[var] = _open(var)
-        fcntl.flock(_held[var], fcntl.LOCK_SH)  # whoever restores a backup holds it alone for some seconds
+        fcntl.flock(_held[var], fcntl.LOCK_SH)  # waits some seconds for whoever restores a backup
 
 
 def is_var_folder_held(var: Path) -> bool:
-    """Whether another process works with it."""
+    """Whether another process uses it."""
     descriptor = _open(var)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how is it doing."""
+"""``/health``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ log = get_logger(__name__)
 @require_safe
 @never_cache
 def health(request: HttpRequest) -> JsonResponse:
-    """The process answers. Nothing else is asked: a restart would not mend a database."""
+    """The process answers. Nothing else is checked: a restart would not repair a database."""
     return JsonResponse({"status": "ok"})
 
 
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Whether work can be done, part by part. Pollers only count where the supervisor runs them beside us."""
+    """Whether work can be done, part by part. Late pollers only count where the supervisor runs them beside us."""
     parts = {"database": probe("database", check_database), "redis": probe("redis", check_redis)}
     ready = all(answer == "ok" for answer in parts.values())
     late = late_pollers() if parts["database"] == "ok" else set()
@@ -66,7 +66,7 @@ def check_redis() -> None:
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus figures: free on this machine, with ``BROKER_METRICS_TOKEN`` from elsewhere."""
+    """Prometheus metrics: open on this machine, by ``BROKER_METRICS_TOKEN`` from elsewhere."""
     if not may_read_metrics(request):
         message = "Send the metrics token as a bearer token."
         return JsonResponse({"error": "unauthorised", "message": message}, status=401)

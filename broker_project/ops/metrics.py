@@ -1,4 +1,4 @@
-"""The figures at ``/metrics``: read from rows when asked, so that every process answers the same."""
+"""Prometheus metrics, read from rows at each request, so that every process answers the same."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def may_see_status(user: User | AnonymousUser) -> bool:
 
 
 def status_page(view: View) -> View:
-    """Strangers are asked to log in; people who may not see it are told so (403)."""
+    """Anonymous visitors are sent to the log-in page; people without permission get 403."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

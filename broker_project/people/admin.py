@@ -1,7 +1,7 @@
-"""People in the admin: accounts, failed log-ins to be forgiven, second factors to be taken away.
+"""People in the admin: accounts, failed log-ins, second factors, and who did what.
 
-Members of the group ``admin`` look after people, but nobody gives what he has not: only a superuser makes superusers,
-touches their accounts, hands out single permissions or says what a group may do.
+Members of the group ``admin`` manage people, but nobody can grant more than they have: only a superuser makes
+superusers, changes their accounts, grants single permissions or changes what a group may do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         self, db_field: ManyToManyField[Any, Any], request: HttpRequest, **kwargs: Any
     ) -> Any:
         if db_field.name == "groups" and not request.user.is_superuser:
-            # Ours, and those that the person is in already: a group that a superuser made may do anything.
+            # Our groups, and those the person is in already. A group that a superuser made may allow anything.
             match = request.resolver_match
             person = match.kwargs.get("object_id") if match else None
             ours = Q(name__in=STATUS_GROUPS)
@@ -63,7 +63,7 @@ def may_touch(request: HttpRequest, person: User | None) -> bool:
 
 @admin.register(Group)
 class GroupsAdmin(GroupAdmin):
-    """What a group may do is for superusers; the others see it."""
+    """Only superusers change what a group may do; others can see it."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -96,7 +96,7 @@ class LogInFailureAdmin(EvidenceAdmin[LogInFailure]):
     def unlock(self, request: HttpRequest, queryset: QuerySet[LogInFailure]) -> ActionReport:
         report = ActionReport(_("forgotten"))
         for row in list(queryset):
-            # Another browser at the same address has a row of its own; what is locked is the name and the address.
+            # Each browser has a row of its own, but the lock is on the name and the address.
             same = LogInFailure.objects.filter(username=row.username, ip_address=row.ip_address)
             report.changed += same.count()
             same.delete()
@@ -116,7 +116,7 @@ class SecondFactorAdmin(EvidenceAdmin[SecondFactor]):
     readonly_fields = ["person", "is_confirmed", "made_at", "used_at"]
     actions = ["remove"]
 
-    # The package names its columns in English alone.
+    # The package's own column names are not translated.
 
     @admin.display(description=_("person"), ordering="user")
     def person(self, row: SecondFactor) -> str:

@@ -1,6 +1,6 @@
-"""The three groups. Permissions come into being after a migration, so the groups get theirs then, too.
+"""The three groups. Permissions are created after a migration, so the groups get theirs then.
 
-viewer sees; operator also acts (the admin's actions ask for the change permission); admin also makes agents,
+A viewer sees; an operator also acts (the admin's actions need the change permission); an admin also manages agents,
 tokens, prompts, flags and people. What somebody adds to a group by hand stays.
 """
 
@@ -23,7 +23,7 @@ ADMIN_ONLY = {
     "fixtures": ("fixturesettings",),
     "broker": ("loginfailure", "secondfactor"),
 }
-# Not even seen by the others: names, addresses, who is how well protected.
+# Hidden from the others: names, addresses, and who has a second factor.
 HIDDEN = Q(content_type__app_label="broker", content_type__model__in=ADMIN_ONLY["broker"])
 
 
@@ -44,7 +44,7 @@ def permissions_of(name: str) -> Iterable[Permission]:
 
 
 def make_groups(sender: AppConfig | None = None, using: str = "default", **kwargs: Any) -> None:
-    """After a migration, when the permissions of the last of our apps have come into being."""
+    """After a migration, when the permissions of the last of our apps exist."""
     if sender is not None and sender.label != OURS[-1]:
         return
     for name in STATUS_GROUPS:

@@ -1,4 +1,4 @@
-"""Logging in: who tried too often is told so, in the same words whether or not there is such a person."""
+"""Logging in: limits on attempts, with the same answer whether or not the name exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def client_address(request: HttpRequest) -> str | None:
-    """What failures are counted by, beside the name: an address, of an IPv6 customer the network's."""
+    """The address that failures are counted by, beside the name; for IPv6 that of the network."""
     address = address_of(request)
     return address.key.partition("/")[0] if address.text else None
 
@@ -36,7 +36,7 @@ def try_later(request: HttpRequest, seconds: int) -> HttpResponse:
 
 
 def limited(view: View) -> View:
-    """So many forms a minute from one address, whatever the names in them."""
+    """Limit the forms that one address may send in a minute, whatever the names in them."""
 
     @wraps(view)
     def counted(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Log-ins in the database, with Redis in front: pages open while Redis is away, as everything else of ours does."""
+"""Sessions in the database, cached in Redis. Pages work while Redis is away."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ AWAY = (ConnectionInterrupted, RedisError)
 
 
 class SessionStore(CachedStore):
-    """Django's own fails the page if what it read from the database cannot be kept in the cache.
+    """Django's own class fails the page if a session from the database cannot be cached.
 
-    Log-out still fails: a session that stays in Redis would be good again once that is back, so whoever wanted it
-    to end must hear that it has not. The key that a log-in replaces lets nobody in, and may stay.
+    Log-out still fails without Redis: a session that stays there would be valid again once Redis is back, so the person
+    must learn that it has not ended. The session key that a log-in replaces lets nobody in and may stay.
     """
 
     def load(self) -> dict[str, Any]:

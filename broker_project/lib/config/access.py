@@ -1,4 +1,4 @@
-"""Who gets in, and how often: the settings of access, read from the environment and checked."""
+"""The settings of access: tokens, proxies, rate limits, log-in."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_access(env: Environment, *, is_public: bool) -> AccessConfig:
         trusted_proxies=read_networks(
             "BROKER_TRUSTED_PROXIES", env.listing("BROKER_TRUSTED_PROXIES"), LOOPBACK
         ),
-        # A public host stands behind a proxy that ends TLS: there even a call from this machine may be anybody's.
+        # A public host is behind a proxy that ends TLS, so a call from this machine may be anybody's.
         rate_exempt=read_networks(
             "BROKER_RATE_EXEMPT", env.listing("BROKER_RATE_EXEMPT"), () if is_public else LOOPBACK
         ),

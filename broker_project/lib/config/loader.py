@@ -111,7 +111,7 @@ class Config:
 
     @property
     def is_public(self) -> bool:
-        """Whether somebody on another machine may be let in: then nothing of the sandbox is acceptable."""
+        """Whether other machines are let in. Then nothing of the sandbox is allowed."""
         return lets_others_in(self.allowed_hosts)
 
     @cached_property
@@ -140,7 +140,7 @@ class Config:
 
 
 def secrets_in_query(url: str) -> list[str]:
-    """What an address carries under a name like ``token`` or ``api_key``."""
+    """Values of query parameters that are named like ``token`` or ``api_key``."""
     return [value for name, value in parse_qsl(urlsplit(url).query) if SECRET_FIELD.search(name)]
 
 
@@ -149,7 +149,7 @@ def lets_others_in(allowed_hosts: tuple[str, ...]) -> bool:
 
 
 def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) -> Config:
-    """Read the environment over the ``.env`` file. What the environment says wins."""
+    """Read the ``.env`` file and the environment, which wins."""
     outer = dict(os.environ if environ is None else environ)
     env_file = outer.get("BROKER_ENV_FILE", str(base_dir / ".env"))
     inner = read_env_file(Path(env_file)) if env_file else {}
@@ -179,7 +179,7 @@ def load(environ: Mapping[str, str] | None = None, base_dir: Path = BASE_DIR) ->
         redis_url=read_redis_url(env),
         redis_names=load_redis_names(
             namespace=env.text("BROKER_NAMESPACE"),
-            # An empty prefix is a choice, so this one setting is looked at before empty values are dropped.
+            # An empty prefix is a valid choice, so this one setting is read before empty values are dropped.
             task_prefix=outer.get("BROKER_TASK_KEY_PREFIX", inner.get("BROKER_TASK_KEY_PREFIX")),
             config_file=env.text("BROKER_REDIS_CONFIG"),
         ),
@@ -214,7 +214,7 @@ CREDENTIALS = (
 
 
 def refuse_unsafe(config: Config) -> None:
-    """What a host that others can reach must not have."""
+    """Refuse what is unsafe on a host that other machines can reach."""
     where = "while DJANGO_ALLOWED_HOSTS lets other machines in"
     if not config.secret_key_is_given:
         raise ConfigError(f"DJANGO_SECRET_KEY must be set {where}.")
@@ -225,7 +225,7 @@ def refuse_unsafe(config: Config) -> None:
 
 
 def sandbox_url_file(var: Path) -> Path:
-    """Where the supervisor writes down the sandbox's address for commands in other terminals."""
+    """The supervisor writes the sandbox's address here, for commands in other terminals."""
     return var / "run" / "sandbox_url"
 
 

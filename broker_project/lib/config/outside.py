@@ -1,4 +1,4 @@
-"""The outside systems: where each of them is, and what we show it. Read from the environment and checked."""
+"""The settings of the outside systems: where each of them is, and our credentials for it."""
 
 from __future__ import annotations
 

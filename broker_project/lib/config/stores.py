@@ -16,7 +16,7 @@ from broker_project.lib.redis.urls import SENTINEL_SCHEMES, is_sentinel, parse_s
 
 def make_var(var: Path) -> None:
     try:
-        # Sessions, tokens' hashes and passwords are in there: nobody else's business on a shared machine.
+        # It holds sessions, hashes of tokens and passwords: closed to other users of the machine.
         var.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"BROKER_VAR: the folder {var} cannot be made: {error.strerror}.") from None
@@ -53,8 +53,8 @@ def read_database(env: Environment, var: Path) -> dict[str, Any]:
     if engine.endswith(".sqlite3"):
         return sqlite(str(parsed["NAME"]))
     if engine.endswith(".postgresql") and parsed.get("NAME"):
-        # Threads borrow connections from one pool a process: a waiting request holds none. A thread that speaks to
-        # GitHub keeps its own meanwhile, so there are as many as the lean path has threads, and some for pages.
+        # One pool per process; a waiting request holds no connection. A thread keeps its own while it calls GitHub, so
+        # there are as many as the lean path has threads, and some for pages.
         given: dict[str, Any] = dict(parsed.get("OPTIONS") or {})  # type: ignore[call-overload]
         options = {
             **given,
@@ -72,11 +72,11 @@ def sqlite(name: str) -> dict[str, Any]:
     return {
         "ENGINE": "broker_project.lib.sqlite",
         "NAME": name,
-        # Tests run on a file too: SQLite's shared memory has other rules for locks.
+        # Tests use a file as well: in-memory databases lock differently.
         "TEST": {"NAME": f"{name}.test"},
         "OPTIONS": {
             "timeout": 20,
-            # A transaction takes the write lock when it begins: none fails half-way since another wrote first.
+            # A transaction takes the write lock when it begins, so it cannot fail halfway because another wrote first.
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000",
         },

@@ -79,7 +79,7 @@ def sentinel_pool(url: str, **options: Any) -> redis.sentinel.SentinelConnection
 def async_redis_client(*, max_connections: int = 4, **options: Any) -> redis.asyncio.Redis:
     """A new asynchronous client for the running loop; the caller closes it.
 
-    Who finds all its connections in use waits for one: a thousand agents that come at once are served in turn.
+    A caller that finds all its connections in use waits for one: a thousand agents at once are served in turn.
     """
     given = {
         "max_connections": max_connections,
@@ -101,10 +101,10 @@ def async_redis_client(*, max_connections: int = 4, **options: Any) -> redis.asy
 class BlockingSentinelPool(
     redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool
 ):
-    """Connections to the master; who finds all of them in use waits."""
+    """Connections to the master; a caller that finds all of them in use waits."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         await super().disconnect(inuse_connections)
-        if inuse_connections:  # the end, and not just a new master
+        if inuse_connections:  # closing for good, not just for a new master
             for sentinel in self.sentinel_manager.sentinels:
                 await sentinel.aclose()

@@ -36,12 +36,11 @@ DATA_FILES = ("appendonlydir", "appendonly.aof", "dump.rdb")
 OPTIONS = {
     "bind": "127.0.0.1",
     "protected-mode": "yes",
-    "dir": "./",  # the child starts in the folder, so that no path has to survive a configuration parser
+    "dir": "./",  # the child starts in the folder, so no path has to be quoted
     "appendonly": "yes",
     "save": "",
-    # Redis stands still for some milliseconds whenever it begins or ends a rewrite of that file: it forks and waits
-    # for the disk. So it does so seldom. The folder holds this much or twice the data, whichever is more; while the
-    # file is rewritten, the data once more.
+    # Redis pauses for some milliseconds when a rewrite of that file begins and ends: it forks and waits for the disk.
+    # So rewrites are rare. The file grows to this size or twice the data, whichever is more.
     "auto-aof-rewrite-min-size": "256mb",
     "daemonize": "no",
     "logfile": "",
@@ -122,7 +121,7 @@ class EmbeddedRedis:
             return True
 
     def stop(self) -> None:
-        """Stop what was started here; it writes its data down first."""
+        """Stop what was started here; it saves its data first."""
         if self.process is None:
             return
         self.process.terminate()
@@ -164,7 +163,7 @@ class EmbeddedRedis:
         for program in programs:
             if self._try(program):
                 return
-        # Redis holds nothing that cannot be made again, so data that no server reads must not stop the start.
+        # Redis holds nothing that cannot be rebuilt, so data that no server can read must not stop the start.
         if self._set_data_aside() and self._try(programs[0]):
             return
         raise RedisUnavailable(
@@ -191,13 +190,13 @@ class EmbeddedRedis:
             self.process = start_bound_process(command, cwd=self.folder, output=log)
 
     def _wait(self) -> bool:
-        """Until it has read its data: before that it answers but refuses to work, and it ends if they are damaged."""
+        """Wait until it has loaded its data: until then it answers with errors, and it ends if the data are damaged."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while self.process.poll() is None:
             is_late = time.monotonic() > deadline
             if self.answers() and (is_late or not self._is_loading()):
-                return True  # one that is still reading by then has more than usual, which is no failure
+                return True  # still loading by then: much data, not a failure
             if is_late:
                 break
             time.sleep(0.03)
@@ -205,7 +204,7 @@ class EmbeddedRedis:
         return False
 
     def _is_loading(self) -> bool:
-        """True also if it ended meanwhile, or is too busy to say."""
+        """True also if it ended meanwhile or is too busy to answer."""
         state = self._ask(lambda client: client.info("persistence"))
         return state is None or bool(state.get("loading", 0))
 
@@ -248,7 +247,7 @@ def server_programs() -> list[str]:
 
 
 def program_version(program: str) -> tuple[int, int]:
-    """The version that a server program says it is; (0, 0) if it says nothing useful."""
+    """The version that a server program prints; (0, 0) if it prints nothing useful."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=5).stdout
     except (OSError, subprocess.TimeoutExpired):

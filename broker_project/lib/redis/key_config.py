@@ -25,7 +25,7 @@ from broker_project.lib.redis.keyspace import Keyspace, RedisNames, field_expres
 SETTING = "BROKER_REDIS_CONFIG"
 DEFAULT_NAMESPACE = "poppo"
 
-# For each renamable family: the placeholders of the file's pattern, and what each of our keys puts into them.
+# For each family that can be renamed: the placeholders of the file's pattern and what our keys fill in.
 # A value in braces stays a placeholder of the key; None drops the part together with the colon before it.
 KEY_FAMILIES: dict[str, dict[str, dict[str, str | None]]] = {
     "issue": {

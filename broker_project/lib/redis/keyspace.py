@@ -1,4 +1,4 @@
-"""Names of keys: the only place where one is put together, or taken for what it is.
+"""Names of keys: the only place where they are built and recognised.
 
 ``Keyspace.key(SPEC, number=7)`` builds a name; ``Keyspace.explain(name)`` finds the entry behind a name. Names are
 ``{namespace}:…`` (seed 002) or ``{task prefix}…`` (seed 000). Settings and the JSON file of seed 002 can change
@@ -14,8 +14,8 @@ from functools import cache, cached_property
 
 from broker_project.lib.redis.keys import DEFAULT_TTLS, REGISTRY, KeySpec, Kind, Life
 
-# What each placeholder of a pattern may hold. Only the last four may hold a colon, and they come last in
-# their patterns; so two different sets of values never give the same key.
+# What each placeholder of a pattern may hold. Only the last four may hold a colon, and they come last in their
+# patterns, so two different sets of values never give the same key.
 FIELD_EXPRESSIONS = {
     "number": r"[1-9][0-9]{0,17}",
     "pull": r"[1-9][0-9]{0,17}",
@@ -86,7 +86,7 @@ class Keyspace:
 
     @cached_property
     def _shapes(self) -> dict[str, Shape]:
-        """What a name is made of, by the name of its entry: names are asked for all the time."""
+        """Checks and templates by entry, made once: names are built all the time."""
         return {}
 
     def prefix(self, spec: KeySpec) -> str:
@@ -96,10 +96,10 @@ class Keyspace:
         return self.names.patterns.get(spec.name, spec.pattern)
 
     def stem(self, spec: KeySpec) -> str:
-        """A key without its field, for scripts that add the field themselves. Only where nothing can stand behind it:
-        an operator's pattern may have the field in the middle."""
+        """A key without its last field, for scripts that add the field themselves. Raises ValueError if anything may
+        follow the field: an operator's pattern may have it in the middle."""
         if not spec.pattern.endswith("}") or spec.name in self.names.patterns:
-            raise ValueError(f"{spec.name} may have something behind its field")
+            raise ValueError(f"{spec.name} may have something after its field")
         return self.prefix(spec) + spec.pattern.rpartition("{")[0]
 
     def ttl_seconds(self, spec: KeySpec) -> int:
@@ -124,13 +124,13 @@ class Keyspace:
 
     @property
     def own_prefixes(self) -> tuple[str, ...]:
-        """Beginnings that belong to us alone: whatever is called so is ours, in the table or not."""
+        """Prefixes that belong to us alone: any key with one of them is ours, in the table or not."""
         prefix = self.names.task_prefix
         return (f"{self.names.namespace}:", *([prefix] if prefix.endswith(":") else []))
 
     def owns(self, name: str) -> bool:
-        """Whether a key is ours. Behind a task prefix that is empty or does not end in a colon others may
-        have keys too: there only what the table explains is ours."""
+        """Whether a key is ours. Under a task prefix that is empty or does not end in a colon, others may have keys as
+        well; there only what the table explains is ours."""
         return name.startswith(self.own_prefixes) or self.explain(name) is not None
 
     def scan_patterns(self) -> list[str]:
@@ -151,7 +151,7 @@ class Keyspace:
 
     @cached_property
     def _combined(self) -> re.Pattern[str]:
-        """All entries in one expression, the most literal first: a walk over a million keys asks for each."""
+        """All entries in one expression, the most literal first: a scan of a million keys matches each of them."""
         return re.compile("|".join(f"(?P<{spec.name}>{one.pattern})" for spec, one in self._expressions))
 
     @cached_property

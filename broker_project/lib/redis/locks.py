@@ -1,8 +1,7 @@
 """Locks in Redis with an owner: taken by ``SET NX``, renewed and released only by whoever holds them.
 
-redis-py repeats a command whose answer did not arrive. A repeated ``SET NX`` then reports failure
-although the first one took the lock for us; so a refused lock is read back, and an owner that is us
-counts as taken.
+redis-py repeats a command whose answer did not arrive. A repeated ``SET NX`` then reports failure although the first
+one took the lock for us. So a refused lock is read back, and counts as taken if the owner is us.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ def acquire_lock(client: redis.Redis, key: str, owner: str, ttl_seconds: float) 
         if client.set(key, owner, nx=True, px=milliseconds):
             return True
     except (redis.exceptions.TimeoutError, redis.exceptions.ConnectionError):
-        # The answer is lost, the lock perhaps ours. Asking again finds out; leaving would block it for
-        # its TTL.
+        # The answer is lost and the lock perhaps ours. Trying again tells; giving up could block it for its TTL.
         if client.set(key, owner, nx=True, px=milliseconds):
             return True
     return _holder(client, key) == owner
@@ -94,7 +92,7 @@ def held_lock(client: redis.Redis, key: str, owner: str, ttl_seconds: float) -> 
             except redis.exceptions.RedisError as error:
                 log.warning("lock not renewed", key=key, error=str(error))
                 if time.monotonic() - renewed_at >= ttl_seconds:
-                    lost.set()  # expired by now, whoever has it
+                    lost.set()  # expired by now
                     return
 
     keeper = threading.Thread(target=keep, name="lock-keeper", daemon=True)

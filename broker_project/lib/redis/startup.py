@@ -29,8 +29,7 @@ KEEPER_SECONDS = 2.0
 def ensure_redis() -> Iterator[None]:
     """A Redis answers while the body runs. Raises :class:`CommandError` with one sentence if none can be had.
 
-    A given ``REDIS_URL`` is only checked. The embedded one is used if it runs, else started for as long as
-    this lasts.
+    A given ``REDIS_URL`` is only checked. The embedded one is used if it runs, else started for the body.
     """
     try:
         if settings.BROKER.redis_url:
@@ -57,7 +56,7 @@ def check_redis(url: str) -> None:
     except (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError):
         raise RedisUnavailable("REDIS_URL: that Redis refuses this user or password.") from None
     except redis.exceptions.NoPermissionError:
-        return  # whoever may not ask for the version is on a managed service, and those are new
+        return  # managed services refuse the question, and those are new enough
     except redis.exceptions.ResponseError as error:
         raise RedisUnavailable(f"REDIS_URL: that Redis refuses us: {error}.") from None
     except redis.sentinel.MasterNotFoundError:
@@ -76,13 +75,13 @@ def reason_of(error: Exception) -> str:
 
 
 def point_to(url: str) -> None:
-    """Make this process speak to ``url``. Its port may have been taken since the settings were read."""
+    """Make this process use ``url``: the embedded Redis may have got another port since the settings were read."""
     if url == settings.REDIS_URL:
         return
     settings.REDIS_URL = url
     for alias, cache in settings.CACHES.items():
         cache["LOCATION"] = [location(url, alias)]
-        # What this thread has opened already still points to the old address.
+        # The connections of this thread still have the old address.
         if hasattr(caches._connections, alias):  # type: ignore[attr-defined]
             del caches[alias]
 

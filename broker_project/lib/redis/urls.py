@@ -1,4 +1,4 @@
-"""What ``REDIS_URL`` may say about sentinels, who know which server is master.
+"""``REDIS_URL`` with sentinels, which know the master.
 
 ``redis+sentinel://user:password@host1:26379,host2:26379/mymaster/0`` (``rediss+sentinel`` with TLS) names
 sentinels, the master's name and the database. User and password are those of the server; sentinels that want
@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
 SENTINEL_PORT = 26379
 SENTINEL_FORM = "redis+sentinel://host1:26379,host2:26379/master-name/0"
-# A sentinel that hangs must not take the time of the next one's answer.
+# Short, so that one sentinel that hangs leaves time to ask the next.
 ASK_SECONDS = 2.0
 
 
@@ -57,7 +57,7 @@ def is_sentinel(url: str) -> bool:
 
 def parse_sentinel(url: str) -> SentinelAddress:
     """Raises ValueError with the rest of a sentence that begins with the setting's name; it holds no secret."""
-    login, hosts, parts = _taken_apart(url)
+    login, hosts, parts = _split_url(url)
     username, _, password = login.partition(":")
     service, _, database = parts.path.strip("/").partition("/")
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", service):
@@ -78,8 +78,8 @@ def parse_sentinel(url: str) -> SentinelAddress:
     )
 
 
-def _taken_apart(url: str) -> tuple[str, str, SplitResult]:
-    """Log-in, hosts, and the rest. Python's own splitting refuses more than one host where one is in brackets."""
+def _split_url(url: str) -> tuple[str, str, SplitResult]:
+    """Credentials, hosts, and the rest. ``urlsplit`` refuses several hosts if one is in brackets."""
     match = re.match(r"([a-z+]+://)([^/?#]*)", url)
     netloc = match[2] if match else ""
     login, _, hosts = netloc.rpartition("@")
@@ -105,8 +105,8 @@ def _options(parts: SplitResult) -> dict[str, str]:
 
 
 def passwords_of(url: str) -> set[str]:
-    """Every password in a good URL, as written and as meant: what the logs must not show."""
-    login, _hosts, parts = _taken_apart(url)
+    """Every password in a valid URL, as written and decoded, for the log filter."""
+    login, _hosts, parts = _split_url(url)
     written = {login.partition(":")[2]}
     written |= {value for name, value in parse_qsl(parts.query) if "password" in name}
     return {form for text in written if text for form in (text, unquote(text))}

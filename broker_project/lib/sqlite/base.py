@@ -1,8 +1,8 @@
 """Django's SQLite backend in which the threads of a process take turns to write.
 
-SQLite has one write lock. Who finds it taken sleeps and looks again, longer each time, so that a crowd of threads
-spends its time asleep while the lock is free. Here the threads of a process queue for it in memory and are
-woken in turn; SQLite's own waiting is left for other processes.
+SQLite has one write lock. A thread that finds it taken sleeps and tries again, longer each time, so many threads sleep
+while the lock is free. Here the threads of a process queue for it in memory and are woken in turn; SQLite's own
+waiting is left for other processes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _turn = _Turn()
 class DatabaseWrapper(base.DatabaseWrapper):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._held: threading.Lock | None = None  # the very lock: after a fork ours is another one
+        self._held: threading.Lock | None = (
+            None  # the lock object itself: after a fork the module has a new one
+        )
 
     def _start_transaction_under_autocommit(self) -> None:
         lock = _turn.lock
-        # No longer than for SQLite's own lock.
+        # No longer than SQLite would wait for its own lock.
         if not lock.acquire(timeout=float(self.settings_dict["OPTIONS"].get("timeout", 5))):
             raise OperationalError("database is locked")
         self._held = lock

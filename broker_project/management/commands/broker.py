@@ -36,7 +36,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Until the parts run, SIGTERM is answered the way Ctrl-C is: whatever was begun is undone.
+        # Until the parts run, SIGTERM acts like Ctrl-C: what was begun is undone.
         signal.signal(signal.SIGTERM, interrupt)
         config: Config = settings.BROKER
         hold_var_folder(config.var)
@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
 
 def prepare(config: Config, terminal: Terminal, embedded: EmbeddedRedis | None) -> tuple[socket.socket, str]:
-    """Everything that the parts rely on; the listening socket and the log-in in words. Raises CannotStart."""
+    """Prepare what the parts rely on; the listening socket and a sentence about logging in. Raises CannotStart."""
     terminal.say("Broker is starting")
     listener = open_listener(config.host, config.port)
     try:

@@ -1,5 +1,6 @@
-"""``manage.py keys``: the table of our Redis keys; and look at them, copy, clean and check them. Other people's
-keys are never touched.
+"""``manage.py keys``: the table of our Redis keys, and commands to look at, copy, clean and check them.
+
+Keys of others are never touched.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Command(BaseCommand):
         except redis.exceptions.RedisError as error:
             raise CommandError(f"Redis does not answer as it should: {redact(str(error), 300)}") from None
         except BrokenPipeError:
-            # `keys list | head` closes the pipe; nothing is wrong, and nothing more can be said.
+            # `keys list | head` closes the pipe, which is fine.
             sys.stderr.close()
             sys.exit(0)
 
@@ -193,7 +194,7 @@ def check_document(result: CheckResult) -> dict[str, Any]:
 
 
 class ProgressBar:
-    """On a terminal it moves; elsewhere it appears once, when it is full."""
+    """Updated in place on a terminal; elsewhere printed once at the end."""
 
     WIDTH = 40
 

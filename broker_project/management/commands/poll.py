@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--debug", action="store_true", help="fixtures: leave the status table alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # The table looks into Redis for intervals that were changed there.
+        # The table reads intervals from Redis that were changed there.
         with ensure_redis():
             self.poll(options)
 

@@ -15,7 +15,7 @@ from broker_project.lib.processes import let_no_fork_outlive_us
 from broker_project.lib.redis.startup import ensure_redis
 from broker_project.lib.var_folder_lock import hold_var_folder
 from broker_project.ops.clock.cluster import install_worker_hooks
-from broker_project.ops.clock.queue import run_nothing_at_once
+from broker_project.ops.clock.queue import queue_sync_tasks
 
 
 class Command(QClusterCommand):  # type: ignore[misc]
@@ -23,16 +23,16 @@ class Command(QClusterCommand):  # type: ignore[misc]
         hold_var_folder(settings.BROKER.var)
         let_no_fork_outlive_us()
         for connection in connections.all():
-            # A pool does not survive a fork: its threads stay behind and its sockets would be shared.
+            # A pool does not survive a fork: its threads are gone and its sockets would be shared.
             connection.settings_dict["OPTIONS"].pop("pool", None)
         install_worker_hooks()
-        pre_enqueue.connect(run_nothing_at_once, dispatch_uid="broker-queue")
+        pre_enqueue.connect(queue_sync_tasks, dispatch_uid="broker-queue")
         if os.environ.get("BROKER_SUPERVISED") == "1":
-            # The supervisor has looked after Redis, and goes on doing so.
+            # The supervisor looks after Redis.
             super().handle(*args, **options)
             return
         with ensure_redis():
             super().handle(*args, **options)
-            # django-q2 returns as soon as its sentinel stands; Redis must stay as long as that does.
+            # django-q2 returns as soon as its sentinel has started; Redis must run as long as that does.
             for child in multiprocessing.active_children():
                 child.join()

@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 DATABASE, SECRET_KEY, ADMIN_PASSWORD, KEYS, STORED = "database", "secret_key", "admin_password", "keys", "gcs"
-# No part of a name begins with a dot, so none leads upwards or hides.
+# No part of a name begins with a dot: no parent folders, no hidden files.
 STORED_NAME = re.compile(rf"{STORED}(?:/[^/\\\x00-\x1f.][^/\\\x00-\x1f]{{0,254}})+")
 UNREADABLE = (tarfile.TarError, EOFError, zlib.error)
 
@@ -55,7 +55,7 @@ class Heading:
 
 @contextmanager
 def work_folder() -> Iterator[Path]:
-    """Beside the data, so that there is room for a copy, and for our eyes only."""
+    """A private folder on the same disk as the data, so that there is room for a copy."""
     folder = Path(tempfile.mkdtemp(prefix=".backup-", dir=settings.BROKER.var))
     try:
         yield folder
@@ -68,7 +68,7 @@ def is_name(name: str) -> bool:
 
 
 def write_archive(path: Path, heading: Heading, files: Mapping[str, Path]) -> None:
-    """It has its name only when it is whole; an earlier one stays until then."""
+    """Write a backup. An earlier one of the same name stays until the new one is complete."""
     listed = {name: {"size": file.stat().st_size, "sha256": digest(file)} for name, file in files.items()}
     manifest = {"format": FORMAT, "version": VERSION, **asdict(heading), "files": listed}
     text = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
@@ -118,7 +118,7 @@ def read_heading(path: Path) -> Heading:
 
 
 def unpack(path: Path, folder: Path) -> tuple[Heading, dict[str, Path]]:
-    """Every member as a file in ``folder``, under a name of ours. Raises unless the whole archive is good."""
+    """Every member as a file in ``folder``, under a name we choose. Raises unless the whole archive is valid."""
     found: dict[str, Path] = {}
     with opened(path) as archive:
         heading, listed = parse_manifest(path, archive)
@@ -128,7 +128,7 @@ def unpack(path: Path, folder: Path) -> tuple[Heading, dict[str, Path]]:
                     raise BadBackup(f"{path} holds {member.name[:200]!r}, which is not in its own list.")
                 found[member.name] = folder / f"member-{len(found)}"
                 copy_member(path, archive, member, listed[member.name], found[member.name])
-            # To the very end: only there is the checksum over all of it, the list included.
+            # To the very end: gzip's checksum over everything, the list included, comes last.
             while archive.fileobj is not None and archive.fileobj.read(PIECE_BYTES):
                 pass
         except (*UNREADABLE, OSError) as error:

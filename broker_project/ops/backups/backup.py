@@ -35,7 +35,7 @@ def make_backup(path: Path, *, with_redis: bool = True) -> dict[str, int]:
             write_keys(raw_client(), files[parts.KEYS], name="archive", components=KEPT_COMPONENTS)
         for name in (parts.SECRET_KEY, parts.ADMIN_PASSWORD):
             found = settings.BROKER.var / name
-            # A key that the environment gives stays there; the file would be another, unused one.
+            # A key from the environment stays there; a file would be another key that is not in use.
             if found.is_file() and not (name == parts.SECRET_KEY and settings.BROKER.secret_key_is_given):
                 files[name] = Path(shutil.copyfile(found, folder / name))
         files |= stored_files(folder)
@@ -51,12 +51,12 @@ def heading() -> Heading:
 
 
 def key_mark(key: str) -> str:
-    """Recognises a key and tells nothing about it."""
+    """Tells whether two keys are the same, without revealing them."""
     return hmac.digest(key.encode(), b"broker-backup", "sha256").hex()[:32]
 
 
 def stored_files(folder: Path) -> dict[str, Path]:
-    """Copies of the files of the bucket's stand-in: the originals may change before they are packed."""
+    """Copies of the files under ``var/gcs/``: the originals may change before they are packed."""
     root = settings.BROKER.var / parts.STORED
     found = {}
     for number, path in enumerate(sorted(root.rglob("*"))):

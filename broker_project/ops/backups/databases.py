@@ -1,4 +1,4 @@
-"""The database as one file, taken while others work in it, and put back while nobody does."""
+"""The database as one file: dumped while others use it, loaded while nobody does."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BUSY_SECONDS = 60.0
 
 
 def dump_database(target: Path) -> None:
-    """One consistent moment of the whole database. Raises :class:`BadBackup`."""
+    """A consistent snapshot of the whole database. Raises :class:`BadBackup`."""
     if connection.vendor == "sqlite":
         with closing(open_sqlite(database_path())) as source, closing(open_sqlite(target)) as copy:
-            # In one go: a copy in pieces would begin anew whenever somebody writes.
+            # In one step: a copy in steps starts over whenever somebody writes.
             source.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")
         check_sqlite(target)
@@ -42,17 +42,17 @@ def check_dump(dump: Path) -> None:
 
 
 def load_database(dump: Path) -> None:
-    """Replace everything that is there. All of it or nothing where the database can do that."""
+    """Replace all tables and rows: all or nothing where the database can do that."""
     connection.close()
     if connection.vendor == "sqlite":
-        # Through SQLite and not by renaming: a process that still has the file open sees what is there.
+        # Through SQLite and not by renaming, so that a process with the file open sees the new content.
         with closing(open_sqlite(dump)) as source, closing(open_sqlite(database_path())) as target:
             try:
                 source.backup(target)
             except sqlite3.Error as error:
                 raise BadBackup(f"The database could not be written: {error}.") from None
         return
-    # pg_restore brings a transaction of its own. Should it fail, the database is empty and the backup still there.
+    # pg_restore has a transaction of its own. If it fails, the database is empty and the backup still exists.
     drop_tables()
     run_tool(
         "pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", str(dump)
@@ -66,9 +66,9 @@ def is_empty() -> bool:
 
 
 def connections_of_others() -> int:
-    """To this database, from any machine; as far as the database can tell.
+    """Connections to this database from any machine, as far as the database can tell.
 
-    Our own pool may hold more than one, so it is closed first. Who has just gone is listed for another moment.
+    Our own pool may hold several, so it is closed first. A closed connection is listed for another moment.
     """
     if connection.vendor == "sqlite":
         return 0
@@ -89,7 +89,7 @@ def connections_of_others() -> int:
 
 
 def connection_parameters() -> dict[str, Any]:
-    """What PostgreSQL's own library takes of the settings."""
+    """The settings that libpq accepts."""
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     given = {key: value for key, value in connection.get_connection_params().items() if key in known}
     given.pop("client_encoding", None)
@@ -130,7 +130,7 @@ def drop_tables() -> None:
 
 
 def run_tool(name: str, *arguments: str, is_connected: bool = True) -> None:
-    """PostgreSQL's own program. The password goes by the environment: a command line is public."""
+    """Run a PostgreSQL program. The password is passed by the environment: command lines are public."""
     program = shutil.which(name)
     if program is None:
         raise BadBackup(

@@ -1,6 +1,6 @@
-"""Keys of Redis in a backup, and the way back: a line of JSON for each, with its value as DUMP gives it.
+"""Keys of Redis, written to a backup and restored from it: a line of JSON for each, with its value as from DUMP.
 
-Times are moments, not durations: what has expired by the time of the restore stays away. Earlier versions wrote a
+Expiry times are absolute: keys that have expired by the time of the restore stay away. Earlier versions wrote a
 heading before the keys and a checksum after them, and ``keys backup`` wrote that as a file without a container. Such
 files are read, too.
 """
@@ -96,7 +96,7 @@ def write_keys(
     """The part of a backup: keys that match, or those of some components alone. Raises ``LockHeld`` while another
     backup of the name runs.
 
-    Each key is copied as it is at its moment; keys that change meanwhile may be from before or after each other.
+    Keys are copied one by one, not as one snapshot.
     """
     lock = keyspace().key(k.LOCK_BACKUP, name=name)
     written = 0
@@ -138,7 +138,7 @@ def dump_keys(client: redis.Redis, keys: list[bytes]) -> Iterator[StoredKey]:
 
 
 def now_ms(client: redis.Redis) -> int:
-    """The server's clock: the one that its times to live follow."""
+    """The server's clock, which decides when keys expire."""
     seconds, microseconds = client.time()
     return int(seconds) * 1000 + int(microseconds) // 1000
 

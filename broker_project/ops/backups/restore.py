@@ -1,4 +1,4 @@
-"""The way back. Everything is checked before anything is changed."""
+"""Restore a backup of everything. All of it is checked before anything is changed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Restored:
 
 
 def restore(path: Path, *, force: bool = False) -> Restored:
-    """Put a backup in the place of what is here. Raises :class:`BadBackup`, and then nothing has changed,
-    unless the database itself failed while it was written."""
+    """Replace what is here by a backup. Raises :class:`BadBackup`; then nothing has changed, unless the database
+    itself failed while it was written."""
     check_heading(path, read_heading(path), force)
     with work_folder() as folder:
         heading, files = unpack(path, folder)
@@ -88,7 +88,7 @@ def check_here(force: bool) -> None:
 
 
 def put_files(files: dict[str, Path], force: bool) -> int:
-    """The key, the sandbox's log-in, and the stored files; how many of the last."""
+    """The secret key, the sandbox's password and the stored files; how many of the last."""
     var: Path = settings.BROKER.var
     if settings.BROKER.secret_key_is_given:
         files = {name: file for name, file in files.items() if name != parts.SECRET_KEY}
@@ -105,7 +105,7 @@ def put_files(files: dict[str, Path], force: bool) -> int:
 
 
 def replace_keys(part: Path | None, shown: Path) -> int:
-    """What Redis remembers belongs to another past: it goes, and is rebuilt from the database and GitHub."""
+    """Remove every key, since they describe the state before, then put back those of the backup."""
     client = raw_client()
     for batch in Walk(client):
         client.unlink(*batch)

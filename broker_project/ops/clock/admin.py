@@ -49,7 +49,7 @@ class PollerAdmin(EvidenceAdmin[Poller]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Poller]:
         self._states = poller_states.LazyStates()
-        # Pollers that the table has lost are history, not choices.
+        # Rows of pollers that no longer exist are history.
         return super().get_queryset(request).filter(name__in=poller_table())
 
     @admin.display(description=_("what it does"))

@@ -1,9 +1,9 @@
-"""Inside the django-q2 cluster: what its workers leave on disk, so that one can see whether they work.
+"""Inside the django-q2 cluster: files that its workers write, so that the watchdog can see whether they work.
 
-django-q2's own heartbeat comes from its sentinel and goes on although no worker gets anything: a worker
-killed while it waits for a task takes the queue's reader lock with it, and every later worker waits for that
-lock for ever. So each worker writes down that it exists, that it is busy, and which canary it ran last; and
-the watchdog (:mod:`broker_project.ops.supervisor.watchdog`) compares that with what it asked for.
+django-q2's own heartbeat comes from its sentinel and goes on although no worker gets anything: a worker killed while it
+waits for a task keeps the queue's reader lock, and every later worker waits for that lock for ever. So each worker
+records that it exists, that it is busy, and which canary it ran last, and the watchdog
+(:mod:`broker_project.ops.supervisor.watchdog`) compares that with what it queued.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def run_folder(var: Path) -> Path:
 
 
 def run_canary(token: str) -> None:
-    """The task that proves a worker works: it leaves its token behind. It also sees that the clock's plans hold."""
+    """The task that proves a worker works: it writes its token. It also repairs schedules that are too far ahead."""
     draft = run_folder(settings.BROKER.var) / f".canary.{os.getpid()}"
     draft.write_text(token)
     draft.replace(run_folder(settings.BROKER.var) / "canary")
     if names := recall_schedules(timezone.now()):
-        log.warning("runs were planned too far ahead and are brought back", pollers=names)
+        log.warning("runs were scheduled too far ahead and are brought back", pollers=names)
 
 
 def run_in_turn(names: list[str]) -> None:
@@ -49,7 +49,7 @@ def run_in_turn(names: list[str]) -> None:
 
 
 def install_worker_hooks() -> None:
-    """To be called before the cluster forks its workers."""
+    """Call this before the cluster forks its workers."""
     folder = run_folder(settings.BROKER.var)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -80,11 +80,11 @@ def note_finished(task: dict[str, Any], **kwargs: Any) -> None:
 
 @dataclass(frozen=True)
 class WorkerTraces:
-    """What the workers of one cluster have left on disk."""
+    """What the workers of one cluster have written."""
 
     workers: frozenset[int]
     busy: frozenset[int]
-    beat_at: float  # seconds since the epoch; 0: nothing was begun yet
+    beat_at: float  # seconds since the epoch; 0: nothing has begun yet
     canary: str
 
 
@@ -99,7 +99,7 @@ def read_traces(var: Path, cluster_pid: int) -> WorkerTraces:
             if pid.isdecimal() and is_in_group(int(pid), cluster_pid):
                 found.add(int(pid))
             else:
-                path.unlink(missing_ok=True)  # a worker that was killed could not do it
+                path.unlink(missing_ok=True)  # a worker that was killed could not remove it
         return frozenset(found)
 
     try:
@@ -114,7 +114,7 @@ def read_traces(var: Path, cluster_pid: int) -> WorkerTraces:
 
 
 def is_in_group(pid: int, group: int) -> bool:
-    """False also for a number that another program has been given since."""
+    """False also for a pid that another program has now."""
     try:
         return os.getpgid(pid) == group
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""How the pollers are doing, for pages: a handful of queries, whatever the number of runs."""
+"""The states of the pollers, for pages and ``/readyz``: a handful of queries, whatever the number of runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def duration_in_words(run: PollerRun) -> str:
 
 
 def ensure_rows(names: Iterable[str]) -> None:
-    """One row a poller, so that each can be paused; made when somebody first looks."""
+    """One row per poller, so that each can be paused; made when somebody first looks."""
     Poller.objects.bulk_create([Poller(name=name) for name in names], ignore_conflicts=True)
 
 
@@ -114,7 +114,7 @@ def poller_states() -> list[PollerState]:
     known = set(Poller.objects.values_list("name", flat=True))
     if missing := [name for name in table if name not in known]:
         ensure_rows(missing)
-    # One short walk of the index for each poller: the newest of many runs without reading the others.
+    # One index lookup per poller: the newest of many runs without reading the others.
     newest = PollerRun.objects.filter(name=OuterRef("name")).order_by("-started_at").values("pk")[:1]
     rows = {row.name: row for row in Poller.objects.filter(name__in=table).annotate(run_id=Subquery(newest))}
     runs = PollerRun.objects.in_bulk([row.run_id for row in rows.values() if row.run_id])
@@ -127,7 +127,7 @@ def poller_states() -> list[PollerState]:
 
 
 class LazyStates:
-    """By name, read when first asked."""
+    """States by name, read at the first lookup."""
 
     def __init__(self) -> None:
         self._found: dict[str, PollerState] | None = None

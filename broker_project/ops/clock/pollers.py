@@ -1,8 +1,7 @@
 """The pollers: one table, and the one way to run any of them.
 
-A run is single-flight (a lock in Redis that a killed holder leaves behind for no longer than the poller's
-interval), stands still under maintenance or while paused, and writes down how it ended. What a poller
-does is in its app's ``pollers.py``.
+A run is single-flight (the lock in Redis of a killed holder expires within the poller's interval), does nothing under
+maintenance or while paused, and records how it ended. What a poller does is in its app's ``pollers.py``.
 """
 
 from __future__ import annotations
@@ -134,7 +133,10 @@ def run_poller(name: str, options: PollOptions | None = None) -> PollResult:
     options = options or PollOptions()
     try:
         return _run_in_turn(spec, options)
-    except (RedisError, DatabaseError) as error:  # of the lock or the record; the run's own are in its result
+    except (
+        RedisError,
+        DatabaseError,
+    ) as error:  # from the lock or the record; errors of the run itself are in its result
         return _not_run(spec, options, error)
 
 
@@ -158,7 +160,7 @@ def _run_in_turn(spec: PollerSpec, options: PollOptions) -> PollResult:
 
 
 def _not_run(spec: PollerSpec, options: PollOptions, error: Exception) -> PollResult:
-    """Redis or the database did not take what a run needs; on record if the database takes that."""
+    """Redis or the database failed before the run began; on record if the database works."""
     message = redact(f"{type(error).__name__}: {error}")
     log.error("poller not run", poller=spec.name, error=message)
     now = timezone.now()
@@ -171,7 +173,7 @@ def _not_run(spec: PollerSpec, options: PollOptions, error: Exception) -> PollRe
 
 
 def _close_abandoned(spec: PollerSpec, now: dt.datetime) -> None:
-    """Runs whose process was killed say so. Called by the next one, which has the lock."""
+    """Mark runs whose process was killed. Called by the next run, which has the lock."""
     begun_before = now if spec.is_single_flight else now - ABANDONED_AFTER
     PollerRun.objects.filter(
         name=spec.name, outcome=PollerRun.Outcome.RUNNING, started_at__lt=begun_before
@@ -192,7 +194,7 @@ def _run(spec: PollerSpec, options: PollOptions) -> PollResult:
         counts: Counts = import_string(spec.function)(replace(options, report=report))
         result = PollResult(PollerRun.Outcome.DONE, counts)
     except Exception as error:
-        if isinstance(error, OutsideError):  # not ours to mend: a sentence is enough
+        if isinstance(error, OutsideError):  # not our fault: a sentence is enough
             log.error("poller failed", poller=spec.name, error=redact(str(error)))
         else:
             log.exception("poller failed", poller=spec.name)

@@ -1,8 +1,8 @@
 """The queue of the pollers' clock, and what may come out of it.
 
-django-q2 signs its rows with the secret key, unpickles them and calls whatever function they name. Here a row is
-read with an unpickler that knows plain values and times alone, and only the functions of :data:`RUNNABLE` are let
-through, without hooks, chains or cached results. Anything else is taken off the queue, and the log says so.
+django-q2 signs its rows with the secret key, unpickles them and calls whatever function they name. Here the unpickler
+accepts only plain values and times, and only the functions of :data:`RUNNABLE` are run, without hooks, chains or
+cached results. Anything else is removed from the queue with a line in the log.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from broker_project.ops.clock.schedules import ENTRY_POINT
 log = get_logger(__name__)
 
 RUNNABLE = frozenset({ENTRY_POINT, CANARY, FIRST_ROUND})
-# The same under the names of earlier versions. What was queued then has nothing to run any more, and loses nothing:
-# work is in rows, and the schedules go on.
+# The names of the same functions in earlier versions. Rows that those queued are dropped; nothing is lost, since work
+# is in rows and the schedules go on.
 RUNNABLE_BEFORE = frozenset(
     {
         "broker_project.pollers.run_scheduled",
@@ -32,16 +32,16 @@ RUNNABLE_BEFORE = frozenset(
         "broker_project.cluster.run_in_turn",
     }
 )
-# What a task of ours consists of. Options that name further functions (hook, chain) or run it elsewhere are none of it.
+# The fields of our tasks. Options that name further functions (hook, chain) or run it elsewhere are not among them.
 FIELDS = frozenset(
     {"id", "name", "func", "args", "kwargs", "started", "save", "timeout", "ack_failure", "group", "cluster"}
 )
-# What is not a plain value in a task: the time at which it was queued.
+# The classes in a task: the time at which it was queued.
 TIMES = frozenset({("datetime", "datetime"), ("datetime", "timedelta"), ("datetime", "timezone")})
 
 
 class Refused(Exception):
-    """A row that is not ours to run. The text says why, in words that are no secret."""
+    """A row that must not be run. The text says why and holds no secret."""
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -95,9 +95,9 @@ class ClockQueue(ORM):  # type: ignore[misc]
         return True
 
 
-def run_nothing_at_once(task: dict[str, Any], **kwargs: Any) -> None:
-    """Before a task is queued: one marked ``sync`` would run where it is queued, past the queue and its checks.
+def queue_sync_tasks(task: dict[str, Any], **kwargs: Any) -> None:
+    """Signal handler: a task marked ``sync``, as a schedule row can be, would run where it is queued, unchecked.
 
-    A row among the schedules can ask for that. It is queued instead, and judged when it comes out.
+    It is queued instead, and checked when it comes out.
     """
     task.pop("sync", None)

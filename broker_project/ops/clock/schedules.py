@@ -11,7 +11,7 @@ from django_q.models import Schedule
 from broker_project.ops.clock.pollers import PollerSpec, poller_table
 
 ENTRY_POINT = "broker_project.ops.clock.pollers.run_scheduled"
-PLANNED_EARLY = timedelta(minutes=2)  # so much further than its interval may a run be planned
+SLACK = timedelta(minutes=2)  # how much further ahead than its interval a run may be scheduled
 
 
 def next_run_at(spec: PollerSpec, now: datetime) -> datetime:
@@ -22,23 +22,23 @@ def next_run_at(spec: PollerSpec, now: datetime) -> datetime:
 
 
 def recall_schedules(now: datetime) -> list[str]:
-    """Bring back runs that are further away than their interval: the clock was ahead when they were planned.
+    """Reschedule runs that are further away than their interval: the clock was ahead when they were scheduled.
 
-    Without this a clock that is put right by an hour silences every poller for that hour. Returns their names.
+    Otherwise correcting the clock by an hour would stop every poller for that hour. Returns their names.
     """
     table, recalled = poller_table(), []
     for name, next_run in Schedule.objects.filter(func=ENTRY_POINT).values_list("name", "next_run"):
         spec = table.get(name)
-        if spec is None or next_run <= now + timedelta(seconds=spec.every_seconds) + PLANNED_EARLY:
+        if spec is None or next_run <= now + timedelta(seconds=spec.every_seconds) + SLACK:
             continue
-        # Only while it still stands where it stood: the scheduler may have moved it on.
+        # Only if it has not moved: the scheduler may have run it meanwhile.
         if Schedule.objects.filter(name=name, next_run=next_run).update(next_run=next_run_at(spec, now)):
             recalled.append(name)
     return recalled
 
 
 def sync_schedules() -> list[str]:
-    """One schedule a poller, changed only where the table changed: a restart does not postpone a run."""
+    """One schedule per poller, changed only where the table changed: a restart does not postpone a run."""
     now, table, lines = timezone.now(), poller_table(), []
     for spec in table.values():
         timing = {

@@ -18,7 +18,7 @@ from broker_project.lib.redis.keyspace import Keyspace
 from broker_project.ops.redis_console.scanning import KeyFacts, Walk, look_up, owner_of
 
 KEPT_FINDINGS = 1000
-# JSON is read in portions of this size at the most; a single larger value is judged by its size alone.
+# JSON is read in portions of at most this size; a larger value is judged by its size alone.
 READ_BYTES = 8 * MEBIBYTE
 DAY_SECONDS = 86400
 SLACK_SECONDS = 5  # a TTL is set a moment before it is read, and rounded
@@ -118,7 +118,7 @@ def judge(names: Keyspace, facts: KeyFacts) -> Iterator[Finding]:
 
 
 def ttl_problem(names: Keyspace, spec: KeySpec, ttl_seconds: int | None) -> Sentence | None:
-    """None when all is well. ``ttl_seconds`` None: the key lives for ever."""
+    """None if it is as the table says. ``ttl_seconds`` None: the key never expires."""
     if spec.ttl is Life.OPTIONAL:
         return None
     if spec.ttl is Life.FOREVER:

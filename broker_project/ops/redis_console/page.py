@@ -1,7 +1,6 @@
-"""The admin's page about Redis: what is in it, one key at a time, flags and settings to switch, and the
-check.
+"""The admin's pages about Redis: usage, keys, flags and settings, and the check.
 
-All work is bounded: the figures of a large database are of a sample, and say so.
+All work is bounded: the figures of a large database are those of a sample, and say so.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def show_check(request: HttpRequest) -> HttpResponse:
 @require_POST
 @redis_view(may_change)
 def change(request: HttpRequest) -> HttpResponse:
-    """Switch a flag or a setting: first what it will do, and when that is confirmed, the deed."""
+    """Switch a flag or change a setting, after a page that asks for confirmation."""
     try:
         step = redis_switches.parse_change(request.POST)
     except ValueError as error:
@@ -177,7 +176,7 @@ def change(request: HttpRequest) -> HttpResponse:
 
 
 def record(request: HttpRequest, step: redis_switches.Change) -> None:
-    """Who did what, where Django's admin keeps such things."""
+    """Record who did what in the history of the admin."""
     user: User = request.user  # type: ignore[assignment]
     LogEntry.objects.create(
         user_id=user.pk, object_id=step.key, object_repr=step.key[:200], action_flag=CHANGE,

@@ -1,7 +1,6 @@
-"""Walk over our keys, and only ours, without stopping the server: SCAN in batches, facts in pipelines.
+"""Scan our keys, and only ours, without blocking the server: SCAN in batches, facts in pipelines.
 
-Everything here works on bytes, since a key or a value may be anything. Nothing keeps more than a batch in
-memory.
+Everything here works on bytes, since a key or a value may be anything. No more than a batch is in memory.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def all_keyspaces() -> list[Keyspace]:
 
 
 def name_of(key: bytes) -> str:
-    """A key as text; bytes that are no UTF-8 survive the way back (:func:`key_of`)."""
+    """A key as text; :func:`key_of` gives the same bytes back, even if they are not UTF-8."""
     return key.decode("utf-8", "surrogateescape")
 
 
@@ -145,14 +144,14 @@ def scan_step(client: redis.Redis, glob: str, cursor: int) -> tuple[int, list[by
 
 @dataclass(frozen=True)
 class Place:
-    """Where a browsing reader is in the walk over several globs. Written ``glob-cursor``."""
+    """A position in the scan over several globs, for the link to the next page. Written ``glob-cursor``."""
 
     glob: int = 0
     cursor: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """A place that somebody made up is the beginning."""
+        """An invalid position is the beginning."""
         glob, _, cursor = text.partition("-")
         if glob.isdecimal() and cursor.isdecimal() and len(text) < 40:
             return cls(int(glob), int(cursor) % 2**64)

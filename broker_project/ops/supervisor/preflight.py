@@ -49,12 +49,12 @@ def first_line(error: Exception) -> str:
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """The listening socket, taken before anything else is done: who has it has the port."""
+    """The listening socket, opened before anything else is done, so that the port is ours."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror:
         raise CannotStart(f"HOST={host} is not an address of this machine.") from None
-    # A name that has both kinds of address is served on the one that most programs try without being told.
+    # A name with both kinds of address is served on IPv4, which most programs try.
     family, _, _, _, address = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)[0]
     try:
         return socket.create_server(address, family=family, backlog=2048)
@@ -82,7 +82,7 @@ def explain_bind(error: OSError, host: str, port: int) -> str:
 
 
 def check_database() -> None:
-    """It answers, lets us in and is new enough. Asked without the pool, which would go on trying."""
+    """It answers, lets us in and is new enough. Asked without the pool, which would keep retrying."""
     try:
         if connection.vendor == "postgresql":
             parameters = {"connect_timeout": 5, **connection.get_connection_params()}
@@ -115,7 +115,7 @@ def prepare_database(terminal: Terminal) -> None:
 
 
 def pending_migrations() -> list[str]:
-    """The names of the migrations to come. A database that is ahead of this code, or torn, is refused."""
+    """The migrations to apply. Tables that are newer than this code, or half migrated, are refused."""
     try:
         executor = MigrationExecutor(connection)
         executor.loader.check_consistent_history(connection)
@@ -153,7 +153,7 @@ def migrate() -> None:
 
 
 def queue_first_round() -> None:
-    """On a database where no poller has ever run, let them run now and not at their next time of day."""
+    """On a new database let the pollers run now, not at their next scheduled time."""
     if PollerRun.objects.exists():
         return
     for names in first_round(settings.BROKER):
@@ -161,13 +161,13 @@ def queue_first_round() -> None:
 
 
 def first_round(config: Config) -> list[list[str]]:
-    """Groups that run side by side, each in order. Only stand-ins are sent all that a feed holds at once."""
+    """Groups that run in parallel, each in order. Only stand-ins are sent all items of a feed at once."""
     items = ["items"] if config.mastodon.source is not Source.REAL else []
     return [["issues"], ["feeds", *items], ["fixtures"]]
 
 
 def admin_log_in(var: Path) -> str:
-    """The sandbox's log-in in words, made on the first start. Elsewhere nothing is made and nothing shown."""
+    """A sentence about logging in. In the sandbox the account is made on the first start."""
     if not settings.BROKER.sandbox:
         return "make one with: .venv/bin/python manage.py createsuperuser"
     users = get_user_model()._default_manager
@@ -177,7 +177,7 @@ def admin_log_in(var: Path) -> str:
         if users.filter(is_superuser=True).exists():
             return "as you made it"
         password = secrets.token_urlsafe(12)
-        # The file first: a password that nobody can look up would lock everybody out.
+        # The file first: an account whose password nobody can look up would lock everybody out.
         write_whole(path, f"{password}\n")
         users.create_superuser(username=ADMIN_NAME, email="", password=password)
         return f"{ADMIN_NAME} / {password}   (kept in {path})"

@@ -1,4 +1,4 @@
-"""The parts together: started in order, watched, ended in order."""
+"""The parts of the broker together: started in order, watched, stopped in order."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class Supervisor:
         self.web_watch = WebWatchThread(url_of(listener))
 
     def environment(self) -> dict[str, str]:
-        """What every part is told beside our own environment. Secrets go here: a command line is public."""
+        """What every part gets beside our own environment. Secrets go here: command lines are public."""
         given = {"REDIS_URL": self.redis_url, "BROKER_VAR": str(self.config.var)}
         if self.config.sandbox:
             given["BROKER_SANDBOX_URL"] = self.sandbox_url
         return given
 
     def _sandbox_part(self, python: str) -> Child | None:
-        """The stand-ins: at the given address unless somebody serves there, else near our own port."""
+        """The stand-ins: at the given address unless something serves there already, else near our own port."""
         url = self.config.sandbox_url if self.config.sandbox_url_is_given else ""
         host, _, port = (url or default_sandbox_url(self.config.port)).removeprefix("http://").rpartition(":")
         if url and (host not in ("127.0.0.1", "localhost") or not port_is_free(int(port))):
@@ -93,10 +93,10 @@ class Supervisor:
         return [part for part in found if part is not None]
 
     def run(self, log_in: str) -> None:
-        """Until a signal comes. ``log_in`` is what the first page of text says about logging in."""
+        """Run until a signal comes. ``log_in`` is the sentence about logging in for the banner."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # nohup asks us to outlive a terminal. A shell ignores SIGINT for what it starts in the background, too;
-            # whoever sends that one all the same means it.
+            # nohup ignores SIGHUP so that we outlive the terminal. Shells ignore SIGINT for background jobs as well,
+            # but whoever sends us one means it.
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         record = sandbox_url_file(self.config.var)
@@ -151,14 +151,14 @@ class Supervisor:
             part.watch()
 
     def look_after_redis(self) -> None:
-        """Start the embedded Redis again if it ended, or if another process's that we shared is gone."""
+        """Start the embedded Redis again if it ended, or if the one of another process that we shared is gone."""
         if self.embedded is None or time.monotonic() < self._redis_look_at:
             return
         self._redis_look_at = time.monotonic() + REDIS_LOOK_SECONDS
         ours = self.embedded.process
         if ours is not None and ours.poll() is None:
             self._redis_failures = 0
-            self._redis_look_at = 0.0  # our own child is asked at every tick: that costs nothing
+            self._redis_look_at = 0.0  # polling our own child costs nothing, so it happens at every tick
             return
         if ours is None and self.embedded.answers():
             return
@@ -180,7 +180,7 @@ class Supervisor:
                 part.restart_now()
 
     def stop(self) -> None:
-        """Web first, so that waiting agents are answered; then the pollers, the stand-ins, and Redis last."""
+        """Stop the web first, so that waiting agents are answered, then the pollers, the stand-ins, and Redis last."""
         begun, seen = time.monotonic(), self.signals
         self.terminal.say("stopping")
         self.cluster_watch.stopping.set()

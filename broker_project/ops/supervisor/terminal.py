@@ -32,7 +32,7 @@ class Terminal:
         self.show(f"{name} | {text}")
 
     def show(self, text: str) -> None:
-        """Text as it is, with nothing in front: for what is to be copied."""
+        """Text without a prefix, for what people copy."""
         with self._lock:
             if not self._is_open:
                 return
@@ -40,7 +40,7 @@ class Terminal:
                 self.stream.write(f"{text}\n")
                 self.stream.flush()
             except (OSError, ValueError):
-                # Whoever read us has gone (a closed pipe or terminal). The parts go on, unheard.
+                # The reader is gone (a closed pipe or terminal). The parts go on without output.
                 self._is_open = False
 
     def follow(self, part: str, output: IO[bytes]) -> None:

@@ -40,13 +40,13 @@ def judge(
     are_all_busy: bool,
     limit_seconds: float,
 ) -> Verdict:
-    """What to think of a cluster that has not yet acknowledged a canary.
+    """The verdict on a cluster that has not yet acknowledged a canary.
 
     ``asked_seconds`` ago the canary was queued, ``quiet_seconds`` ago any worker here last began or ended
     anything, and ``ran_seconds`` ago a worker here ran this very canary (None: not yet).
     """
     if ran_seconds is not None:
-        # Done but not acknowledged: the way back through the result queue is blocked.
+        # Done but not acknowledged: the result queue is blocked.
         return Verdict.HUNG if ran_seconds >= limit_seconds else Verdict.WAITING
     if are_all_busy:
         return Verdict.BUSY
@@ -56,7 +56,7 @@ def judge(
 
 
 class NotingBroker(ORM):  # type: ignore[misc]
-    """Remembers the row that it queued."""
+    """Keeps the id of the row that it queued."""
 
     row_id = 0
 
@@ -74,9 +74,9 @@ class Canary:
 
 
 class ClusterWatch:
-    """Asks the cluster for a small task again and again, and says when it no longer does it.
+    """Queues a small task again and again, and notices when the cluster no longer runs it.
 
-    Times are monotonic: a laptop that slept for a night has not been waiting for a night.
+    Times are monotonic, so a laptop that was asleep for a night has not waited for a night.
     """
 
     def __init__(self, var: Path, workers: int, limit_seconds: float) -> None:
@@ -127,8 +127,7 @@ class ClusterWatch:
 
     def _ask(self, now: float) -> None:
         broker, token = NotingBroker(), secrets.token_hex(8)
-        # A canary that succeeds is not saved, and its row in the queue goes when it is acknowledged: no table
-        # grows.
+        # A canary that succeeds is not saved, and its row in the queue is deleted: no table grows.
         async_task(CANARY, token, save=False, timeout=30, broker=broker)
         self.canary = Canary(broker.row_id, token, now)
 
@@ -139,7 +138,7 @@ class ClusterWatch:
 
 
 class ClusterWatchThread(threading.Thread):
-    """``hung_pid`` is the cluster that was found to hang; compare it with the one that runs now."""
+    """``hung_pid`` is the cluster that was found hung; compare it with the one that runs now."""
 
     def __init__(self, watch: ClusterWatch, current_pid: Callable[[], int | None]) -> None:
         super().__init__(name="cluster-watch", daemon=True)
@@ -168,7 +167,7 @@ class WebWatchThread(threading.Thread):
 
     def run(self) -> None:
         answered_at = time.monotonic()
-        # A connection of its own for every question: one that is kept would say nothing about new ones.
+        # A new connection for every probe: a kept one would say nothing about whether new ones are accepted.
         limits = httpx.Limits(max_keepalive_connections=0)
         with httpx.Client(timeout=WEB_LOOK_SECONDS, limits=limits, trust_env=False) as client:
             while not self.stopping.wait(WEB_LOOK_SECONDS if self.is_up.is_set() else 0.1):
@@ -189,6 +188,6 @@ class WebWatchThread(threading.Thread):
 
 
 def host_header() -> str:
-    """A name that the application lets in, so that our own question is no disallowed host."""
+    """A host name that the application allows."""
     named = [name for name in settings.ALLOWED_HOSTS if not name.startswith(("*", "."))]
     return named[0] if named else "localhost"

@@ -1,8 +1,8 @@
-"""A person's second factor: one authenticator (TOTP), and recovery codes for the day the telephone is lost.
+"""A person's second factor: one authenticator (TOTP), and recovery codes in case the phone is lost.
 
-``BROKER_ADMIN_2FA``: ``off`` nobody is asked; ``optional`` who has set one up is asked; ``required`` staff must set
-one up before anything else. The codes are kept as keyed hashes, the authenticator's secret as it is: without it
-no code can be checked.
+``BROKER_ADMIN_2FA``: ``off`` asks nobody, ``optional`` asks those who have set one up, ``required`` also makes staff
+set one up before anything else. Recovery codes are stored as keyed hashes. The authenticator's secret is stored as it
+is, since codes are checked with it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = get_logger(__name__)
 
 OFF, OPTIONAL, REQUIRED = "off", "optional", "required"
 RECOVERY_CODES = 10
-CODE_CHARACTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that are read for another
-CODE_LENGTH = 10  # 49 bits, and a wrong one makes the next wait
+CODE_CHARACTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # no characters that look alike
+CODE_LENGTH = 10  # 49 bits, and wrong ones are throttled
 
 
 def mode() -> str:
@@ -35,7 +35,7 @@ def mode() -> str:
 
 
 def authenticator_of(user: User | AnonymousUser) -> TOTPDevice | None:
-    """The one that counts; None if the person has set up none."""
+    """The confirmed one; None if there is none."""
     return TOTPDevice.objects.filter(user_id=user.pk, confirmed=True).order_by("pk").first()
 
 
@@ -48,14 +48,14 @@ def draft_of(user: User) -> TOTPDevice | None:
 
 
 def begin(user: User) -> TOTPDevice:
-    """A new secret that counts for nothing until a code made with it was shown."""
+    """A new secret, which does not count until it is confirmed by a code."""
     with transaction.atomic():
         TOTPDevice.objects.filter(user=user, confirmed=False).delete()
         return TOTPDevice.objects.create(user=user, name="authenticator", confirmed=False)
 
 
 def confirm(user: User, code: str) -> TOTPDevice | None:
-    """The draft becomes the authenticator if the code is right. None: it is not, or there is none."""
+    """Make the draft the authenticator if the code is right. None if it is wrong or there is no draft."""
     with transaction.atomic():
         draft = (
             TOTPDevice.objects.select_for_update().filter(user=user, confirmed=False).order_by("-pk").first()
@@ -69,7 +69,7 @@ def confirm(user: User, code: str) -> TOTPDevice | None:
 
 
 def verify(user: User, code: str) -> TOTPDevice | StaticDevice | None:
-    """What the code belongs to; each code opens once. Wrong ones make the next try wait longer and longer."""
+    """The device that the code belongs to; each code works once. Wrong codes are throttled more and more."""
     text = plain(code)
     with transaction.atomic():
         if text.isdecimal():
@@ -85,7 +85,7 @@ def verify(user: User, code: str) -> TOTPDevice | StaticDevice | None:
 
 
 def new_recovery_codes(user: User) -> list[str]:
-    """Ten codes, shown this once; the old ones are worthless."""
+    """Ten codes, shown only this once; the old ones no longer work."""
     codes = [
         "".join(secrets.choice(CODE_CHARACTERS) for _ in range(CODE_LENGTH)) for _ in range(RECOVERY_CODES)
     ]
@@ -103,7 +103,7 @@ def recovery_codes_left(user: User) -> int:
 
 
 def remove(user: User, who: str) -> bool:
-    """False: there was nothing to take away."""
+    """False if there was nothing to remove."""
     with transaction.atomic():
         gone, _rows = TOTPDevice.objects.filter(user=user).delete()
         StaticDevice.objects.filter(user=user).delete()
@@ -113,7 +113,7 @@ def remove(user: User, who: str) -> bool:
 
 
 def plain(code: str) -> str:
-    """As people type it: with spaces and hyphens, in capitals, in wide Japanese digits."""
+    """Normalise what people type: spaces, hyphens, capitals, full-width digits."""
     return "".join(unicodedata.normalize("NFKC", code[:64]).split()).replace("-", "").lower()
 
 

@@ -1,4 +1,4 @@
-"""Nobody who has a second factor, or must have one, gets any further without it: whatever the page."""
+"""Whoever has a second factor, or must have one, reaches no page without it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from broker_project.people.second_factor import devices
 
-# What a half logged-in person may call: to finish, to leave, to read it in the other language; and what asks no
-# session.
+# What a half logged-in person may call: to finish, to log out, to switch the language; and what needs no session.
 FREE = frozenset(
     {"second-factor", "second-factor-check", "admin:logout", "set_language", "health", "readyz", "metrics"}
 )

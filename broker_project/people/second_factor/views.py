@@ -1,4 +1,4 @@
-"""The pages of the second factor: set it up, show a code, new recovery codes, take it away."""
+"""The pages of the second factor: set it up, enter a code, new recovery codes, remove it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from broker_project.people.second_factor import devices
 
 
 def own_page(view: View) -> View:
-    """For somebody who has given a password; there is no such page while the second factor is off."""
+    """A page for people who are logged in by password; 404 while second factors are off."""
 
     @require_http_methods(["GET", "HEAD", "POST"])
     @never_cache
@@ -44,8 +44,8 @@ def own_page(view: View) -> View:
     return guarded
 
 
-def way_on(request: HttpRequest) -> str:
-    """Where the person wanted to go, if that is a place of ours."""
+def next_url(request: HttpRequest) -> str:
+    """Where the person wanted to go, if that is a page of ours."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     is_ours = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
@@ -57,16 +57,16 @@ def way_on(request: HttpRequest) -> str:
 def check(request: HttpRequest) -> HttpResponse:
     user: User = request.user  # type: ignore[assignment]
     if user.is_verified() or devices.authenticator_of(user) is None:  # type: ignore[attr-defined]
-        return HttpResponseRedirect(way_on(request))
+        return HttpResponseRedirect(next_url(request))
     if request.method == "POST":
         device = devices.verify(user, request.POST.get("code", ""))
         if device is not None:
-            # Whoever knew the session before the code must not have it after.
+            # Somebody who knew the session key before must not be logged in now.
             request.session.cycle_key()
             remember_verified(request, device)
-            return HttpResponseRedirect(way_on(request))
+            return HttpResponseRedirect(next_url(request))
         messages.error(request, wrong_code())
-    return page(request, "check", {"next": way_on(request)})
+    return page(request, "check", {"next": next_url(request)})
 
 
 @own_page
@@ -78,13 +78,13 @@ def manage(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('second-factor-check')}?next={reverse('second-factor')}")
     deed = request.POST.get("deed", "")
     if request.method == "POST" and deed in ("codes", "remove"):
-        # A screen left alone is not enough to weaken an account.
+        # An unattended screen must not be enough to weaken an account.
         if devices.verify(user, request.POST.get("code", "")) is None:
             messages.error(request, wrong_code())
         elif deed == "codes":
             record(user, "new recovery codes")
             return page(
-                request, "codes", {"codes": devices.new_recovery_codes(user), "next": way_on(request)}
+                request, "codes", {"codes": devices.new_recovery_codes(user), "next": next_url(request)}
             )
         elif devices.must_have_one(user):
             messages.error(request, _("Staff must have a second factor here."))
@@ -112,12 +112,12 @@ def set_up(request: HttpRequest, user: User) -> HttpResponse:
             remember_verified(request, device)
             record(user, "second factor set up")
             return page(
-                request, "codes", {"codes": devices.new_recovery_codes(user), "next": way_on(request)}
+                request, "codes", {"codes": devices.new_recovery_codes(user), "next": next_url(request)}
             )
         messages.error(request, wrong_code())
     draft = devices.draft_of(user)
     context: dict[str, Any] = {
-        "next": way_on(request),
+        "next": next_url(request),
         "is_required": devices.must_have_one(user),
         "draft": draft,
     }
@@ -135,7 +135,7 @@ def wrong_code() -> str:
 
 
 def spaced(key: bytes) -> str:
-    """Four letters at a time, for those who type it."""
+    """In groups of four letters, for those who type it."""
     text = b32encode(key).decode()
     return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
 
