@@ -3,14 +3,15 @@ PYTHON ?= python3
 PY := .venv/bin/python
 PACKAGES := broker_project tasks feeds fixtures sandbox bench tests tools broker_client.py manage.py
 PYTEST_ARGS ?=
+FAST := not process and not browser and not postgres and not slow
 ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-postgres scale faults fuzz soak chaos
+.PHONY: help setup setup-dev system-packages run test bench bench-quick check format format-check lint types deploy-check lock messages clean dependencies audit test-fast test-postgres test-repeat mutants scale faults fuzz soak chaos
 
 help: ## list these commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 setup:
 	@$(PYTHON) tools/bootstrap.py
@@ -25,16 +26,20 @@ system-packages:
 run: setup ## install what is missing and serve everything on http://127.0.0.1:8000 (PORT=, HOST=)
 	@exec $(PY) manage.py broker
 
-test: setup-dev system-packages ## install what tests need and run them all (PYTEST_ARGS= to choose)
-	@$(PY) -m pytest $(PYTEST_ARGS)
-	@$(if $(PYTEST_ARGS),true,$(MAKE) --no-print-directory test-postgres)
+test: setup-dev system-packages ## every test, on SQLite and, where a database decides, on PostgreSQL (PYTEST_ARGS= to choose)
+	@sh tools/test.sh $(PY) $(PYTEST_ARGS)
 
-# What a database has no part in, and what starts its own parts on SQLite, is not run a second time.
-POSTGRES_TESTS := $(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py)
-POSTGRES_TESTS := $(filter-out $(addprefix tests/,backup bench browser client faults fuzz lib sandbox scale secrets soak supervisor support),$(POSTGRES_TESTS))
-test-postgres: setup-dev system-packages ## the tests of the database again, on a PostgreSQL of their own
-	@echo "The tests of the database, on PostgreSQL:"
-	@BROKER_TEST_DATABASE=postgres $(PY) -m pytest $(or $(PYTEST_ARGS),$(POSTGRES_TESTS) --ignore=tests/api/test_sentinel.py)
+test-fast: setup-dev ## what to run before a commit: no browser, no processes (PYTEST_ARGS= to choose)
+	@$(PY) -m pytest -m "$(FAST)" $(PYTEST_ARGS)
+
+test-postgres: setup-dev system-packages ## the tests marked `database`, on a PostgreSQL of their own
+	@BROKER_TEST_DATABASE=postgres $(PY) -m pytest $(PYTEST_ARGS)
+
+test-repeat: setup-dev system-packages ## the whole suite again and again (N=10, BUSY=1 keeps all cores busy meanwhile)
+	@sh tools/repeat_tests.sh $(PY) $(or $(N),10) $(BUSY)
+
+mutants: setup-dev ## break one rule at a time and see whether `make test-fast` notices (ARGS="--only lease")
+	@$(PY) -m tools.mutants $(ARGS)
 
 scale: setup-dev system-packages ## two web processes, two clusters, 200 agents, 2,000 issues (SCALE_AGENTS=, SCALE_ISSUES=)
 	@SCALE_AGENTS=$(or $(SCALE_AGENTS),200) SCALE_ISSUES=$(or $(SCALE_ISSUES),2000) $(PY) -m pytest -n 0 -s tests/scale

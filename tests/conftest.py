@@ -66,23 +66,21 @@ def store() -> Iterator[redis.Redis]:
     kept.forget_all()
 
 
-# Whoever has one of these has a database: this process's own, or that of processes it starts.
-DATABASE_FIXTURES = frozenset({"db", "transactional_db", "_broker_world", "world", "here"})
+# Fixtures whose tests talk to processes that are started for them.
+PROCESS_FIXTURES = frozenset({"_broker_world", "_fault_world", "browser", "no_redis", "site"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL only what has to do with a database is run again."""
-    if not is_postgres():
-        return
-    others = [item for item in items if not uses_database(item)]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if uses_database(item)]
-
-
-def uses_database(item: pytest.Item) -> bool:
-    if item.get_closest_marker("django_db"):
-        return True
-    return not DATABASE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    """Mark what starts processes; on PostgreSQL run only what is marked `database`; begin with what takes long."""
+    for item in items:
+        if not PROCESS_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
+    if is_postgres():
+        others = [item for item in items if not item.get_closest_marker("database")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.get_closest_marker("database")]
+    # Else one worker may begin a minute's test when the other has nothing left to do.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(trylast=True)

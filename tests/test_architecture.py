@@ -33,6 +33,7 @@ def modules(*packages: str) -> Iterator[Path]:
                 yield path
 
 
+@pytest.mark.process
 def test_imports_keep_to_their_contracts() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports")],

@@ -18,7 +18,7 @@ import pytest
 from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.redis.embedded_server import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bootstrap")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bootstrap"), pytest.mark.process]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from broker_project.ops.clock.pollers import poller_table
 from broker_project.ops.health import is_loopback, may_read_metrics
 from tests.environment import REDIS
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def no_redis() -> Iterator[None]:

@@ -21,7 +21,7 @@ from broker_project.ops.clock.pollers import PollOptions, poller_table, run_poll
 from broker_project.ops.clock.schedules import next_run_at, recall_schedules, sync_schedules
 from sandbox.launcher import SandboxHandle
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 
 def poll(*arguments: str) -> str:

@@ -124,6 +124,7 @@ def audit(url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_audit_that_cannot_be_done_says_so_and_is_no_pass() -> None:
     done = audit(f"http://127.0.0.1:{free_port()}/")
@@ -133,6 +134,7 @@ def test_an_audit_that_cannot_be_done_says_so_and_is_no_pass() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_audit_asks_about_every_pin_and_names_what_is_weak() -> None:
     every = len({*pins(FILES[0]), *pins(FILES[1])})

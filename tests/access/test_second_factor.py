@@ -18,6 +18,8 @@ from broker_project.people.second_factor import devices
 from tests.access.test_log_in import ELSEWHERE
 from tests.support.server import BrokerWorld
 
+pytestmark = pytest.mark.database
+
 PAGE, CHECK = "/account/second-factor/", "/account/second-factor/check/"
 PASSWORD = "a-rather-long-password"
 

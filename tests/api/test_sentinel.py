@@ -13,7 +13,7 @@ from tests.support.broker_process import run_manage, wait_for
 from tests.support.sentinel import SentinelWorld, sentinel_world
 from tests.support.server import BrokerServer, BrokerWorld
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 PASSWORD = "secret-of-the-master"
 CODE = "/github/repos/broker-sandbox/demo"
 PERSON = {"Authorization": "token user:maintainer"}

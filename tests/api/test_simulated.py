@@ -15,7 +15,7 @@ from bench.simulation import DEVELOPMENT, Scenario, simulate
 from tests.scale.fleet import Fleet
 from tests.support.server import BrokerServer, BrokerWorld
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.database]
 AGENTS, ISSUES, TASK_SECONDS = 20, 60, 1.0
 
 

@@ -132,6 +132,7 @@ def test_a_request_id_is_replayed_by_the_other(pair: Pair) -> None:
     assert rows_of(pair, "replay-1") == 1
 
 
+@pytest.mark.database
 def test_twins_at_both_get_one_task(pair: Pair, pool: ThreadPoolExecutor) -> None:
     request_id = uuid.uuid4().hex
     twins = [

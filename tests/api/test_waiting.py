@@ -17,7 +17,7 @@ import pytest
 
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames
-from tests.support.broker_process import wait_for
+from tests.support.broker_process import http_status, wait_for
 from tests.support.server import BrokerServer
 
 KEYS = Keyspace(RedisNames())
@@ -170,8 +170,8 @@ def test_redis_dying_ends_the_wait_with_503(idle: BrokerServer, pool: ThreadPool
         answer = ask(idle, "agent-1")
         assert (answer.status_code, answer.json()["error"]) == (503, "redis_down")
         assert answer.headers["Retry-After"]
-        assert httpx.get(f"{idle.url}/readyz", trust_env=False).status_code == 503
-        assert httpx.get(f"{idle.url}/health", trust_env=False).status_code == 200
+        assert http_status(idle.port, "/readyz") == 503
+        assert http_status(idle.port, "/health") == 200
     finally:
         idle.world.redis_server.restart()
     issue = open_issue(idle)
@@ -226,7 +226,9 @@ def test_waiting_agents_cost_no_threads(idle: BrokerServer, pool: ThreadPoolExec
 def test_a_crowd_that_asks_at_once_is_served_in_turn(idle: BrokerServer) -> None:
     async def crowd() -> list[int]:
         limits = httpx.Limits(max_connections=200)
-        async with httpx.AsyncClient(base_url=idle.url, limits=limits, timeout=60, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=idle.url, limits=limits, timeout=60, trust_env=False, verify=False
+        ) as client:
             asked = [
                 client.post("/api/v1/request-task", json={"agent_id": f"agent-{n}", "timeout": 0})
                 for n in range(200)
@@ -305,6 +307,7 @@ def test_a_waiting_twin_hears_of_the_task_in_the_end(idle: BrokerServer, pool: T
     assert len({answer.json()["assignment_id"] for answer in answers}) == 1
 
 
+@pytest.mark.database
 def test_an_issue_that_is_closed_cancels_with_the_very_next_heartbeat(idle: BrokerServer) -> None:
     """Heartbeats are answered from Redis between two writes to the row."""
     issue = open_issue(idle)
@@ -319,6 +322,7 @@ def test_an_issue_that_is_closed_cancels_with_the_very_next_heartbeat(idle: Brok
         assert client.post(heartbeat).json()["cancel"] is True
 
 
+@pytest.mark.database
 def test_two_servers_share_the_work(idle: BrokerServer, pool: ThreadPoolExecutor) -> None:
     second = idle.another()
     here = start_waiting(idle, pool, "agent-1", "agent-2")

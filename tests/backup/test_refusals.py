@@ -215,6 +215,7 @@ def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_commands_refuse_in_one_sentence(broker_world: BrokerWorld, tmp_path: Path) -> None:
     server = BrokerServer(broker_world, broker_world.new_folder())
@@ -256,6 +257,7 @@ def test_the_commands_refuse_in_one_sentence(broker_world: BrokerWorld, tmp_path
     assert not (fresh / "gcs").exists()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_without_the_tools_of_postgresql_one_sentence(broker_world: BrokerWorld, tmp_path: Path) -> None:
     from tests.support.postgres_server import NoPostgres, postgres_server

@@ -16,6 +16,8 @@ from tests.support.broker_process import run_manage
 from tests.support.postgres_server import NoPostgres, postgres_server
 from tests.support.server import BrokerServer, BrokerWorld
 
+pytestmark = pytest.mark.process
+
 GROUP = pytest.mark.xdist_group("postgres")
 
 

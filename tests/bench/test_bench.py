@@ -317,6 +317,7 @@ def test_a_small_run_leaves_figures_and_a_chart_and_nothing_else(
     assert tables_of(document["conditions"], results)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_interrupted_run_ends_what_it_started(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

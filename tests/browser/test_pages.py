@@ -204,6 +204,7 @@ def test_a_guide_is_shown_in_its_colours(visit: Visit) -> None:
     assert visitor.overflow <= 0
 
 
+@pytest.mark.process
 def test_pages_that_are_not_there_or_not_for_everybody(visit: Visit, broker: BrokerProcess) -> None:
     visitor = visit().log_in()
     assert visitor.open("/status/nowhere/").status == 404
@@ -212,6 +213,7 @@ def test_pages_that_are_not_there_or_not_for_everybody(visit: Visit, broker: Bro
     visitor.problems.clear()  # the 404 itself was asked for
 
 
+@pytest.mark.process
 def test_a_count_changes_by_itself_and_nothing_jumps(visit: Visit, broker: BrokerProcess) -> None:
     visitor = visit().log_in()
     before = count(visitor, "at work")
@@ -226,6 +228,7 @@ def test_a_count_changes_by_itself_and_nothing_jumps(visit: Visit, broker: Broke
     assert "browser-agent-1" in visitor.text("#live")
 
 
+@pytest.mark.process
 def test_release_asks_first_and_reports(visit: Visit, broker: BrokerProcess) -> None:
     task = ask_for_task(broker, "browser-agent-2")
     visitor = visit().log_in()
@@ -320,6 +323,7 @@ def test_dark_and_light_by_preference_and_switch(visit: Visit) -> None:
     assert visitor.page.evaluate(colour) == light
 
 
+@pytest.mark.process
 def test_hostile_titles_are_inert_and_do_not_break_the_layout(visit: Visit, broker: BrokerProcess) -> None:
     code = (
         "from tasks.models import Issue; from feeds.models import Item; from fixtures.models import Match;"

@@ -13,7 +13,7 @@ from django_otp.oath import TOTP
 from tests.browser.conftest import Visitor
 from tests.support.broker_process import BrokerProcess, run_manage
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.process]
 
 NAME, PASSWORD = "second", "a-long-password-of-the-tests"
 

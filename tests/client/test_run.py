@@ -7,6 +7,7 @@ import os
 import signal
 
 import psutil
+import pytest
 
 from tests.client.agent_process import COPY_ALL, STUBBORN, WORK_ON, Start, rows, run_client, states
 from tests.support.broker_process import wait_for
@@ -167,6 +168,7 @@ def test_nothing_within_the_timeout_ends_a_single_request(server: BrokerServer, 
     assert "no task within 0.2 seconds" in agent.said
 
 
+@pytest.mark.process
 def test_current_and_explain(server: BrokerServer) -> None:
     none = run_client(server, "current", "--agent-id", "looker")
     assert (none.returncode, none.stdout) == (1, "")
@@ -181,6 +183,7 @@ def test_current_and_explain(server: BrokerServer) -> None:
     assert "an agent has it" in line
 
 
+@pytest.mark.process
 def test_bad_command_lines_are_refused_before_anything_is_asked(server: BrokerServer) -> None:
     missing = run_client(server, "run", "--agent-id", "nobody", "--", "no-such-command-here")
     assert missing.returncode == 2

@@ -25,6 +25,8 @@ from tests.client.agent_process import Start
 from tests.client.conftest import CODE, PERSON
 from tests.support.broker_process import BrokerProcess, wait_for
 
+pytestmark = pytest.mark.process
+
 AGENTS = 5
 SECRET = "webhook-secret-of-this-test"
 WEB = "broker_project.ops.supervisor.web"

@@ -16,7 +16,12 @@ from tests.faults.world import FaultWorld, fault_world
 from tests.support.gate import Order
 from tests.support.postgres_server import NoPostgres, running_postgres
 
-pytestmark = [pytest.mark.postgres, pytest.mark.faults_long, pytest.mark.xdist_group("postgres faults")]
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.faults_long,
+    pytest.mark.xdist_group("postgres faults"),
+    pytest.mark.process,
+]
 CHOSEN = ("assignment", "completion-complete", "heartbeat", "sweep", "post", "csv-write")
 
 

@@ -104,6 +104,7 @@ FAULTS: dict[str, Callable[[BrokerProcess], None]] = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.faults_long
 @pytest.mark.xdist_group("supervisor")
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=f"{NAME}-{fault}") for fault in FAULTS])

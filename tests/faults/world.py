@@ -26,7 +26,7 @@ from tests.faults.invariants import Evidence, broken
 from tests.faults.passing import pass_time
 from tests.faults.records import Records
 from tests.faults.subject import Nursery
-from tests.support.broker_process import clean_environment, wait_for
+from tests.support.broker_process import clean_environment, http_status, wait_for
 from tests.support.gate import Gate, gate_to
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer, start_redis
@@ -173,11 +173,7 @@ class FaultWorld:
         def is_up() -> bool:
             if not process.is_alive:
                 raise AssertionError(f"the server ended with {process.status}:\n{process.output}")
-            try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False)
-            except httpx.TransportError:
-                return False
-            return answer.status_code == 200
+            return http_status(port, "/health") == 200
 
         wait_for(is_up, "the server answers")
         return process
@@ -300,7 +296,11 @@ class FaultWorld:
         """The answer to a call of the API; None if there was none."""
         try:
             return httpx.post(
-                f"http://127.0.0.1:{web.port}{path}", json=data or {}, timeout=seconds, trust_env=False
+                f"http://127.0.0.1:{web.port}{path}",
+                json=data or {},
+                timeout=seconds,
+                trust_env=False,
+                verify=False,
             )
         except httpx.TransportError:
             return None

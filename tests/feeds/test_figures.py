@@ -14,7 +14,7 @@ from feeds.models import Feed, Post
 from feeds.services.transitions import claim_item
 from tests.feeds.conftest import MakeItem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 
 def test_counts_name_every_status(make_item: MakeItem) -> None:

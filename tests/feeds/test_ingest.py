@@ -24,7 +24,7 @@ from feeds.services.ingest import (
 )
 from sandbox.launcher import SandboxHandle
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from feeds.models import Item, ItemLease
 from feeds.services.transitions import claim_item, sweep_stale_leases
 from tests.support.databases import is_postgres
 
+pytestmark = pytest.mark.database
+
 WAIT_SECONDS = 60
 
 

@@ -9,20 +9,17 @@ import pytest
 
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import add_page, page_url, posts_for
-from tests.support.poll_process import PollWorld, begin, migrated_template, world_from
+from tests.support.poll_process import PollWorld
+
+pytestmark = [pytest.mark.process, pytest.mark.database]
 
 UNPROCESSED, PENDING = 0, 2
 TEXT = ["総務省は、無線局の免許の手続を見直す省令案を取りまとめ、意見の募集を開始しました。"]
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return migrated_template(tmp_path_factory.mktemp("template"))
-
-
 @pytest.fixture
-def world(template: Path, tmp_path: Path) -> PollWorld:
-    return world_from(template, tmp_path)
+def world(tmp_path: Path) -> PollWorld:
+    return PollWorld(tmp_path)
 
 
 # The step, the item's status when it is claimed, the worker's last call, killed before or after it is carried
@@ -52,9 +49,8 @@ def test_killed_at_any_step_an_item_has_one_post_at_the_most(
         worker = world.start_waiting("poll", "items")
         sandbox.clear_faults()
         sandbox.fault(system, "signal", pid=worker.pid, path=path, when=when)
-        begin(worker)
-        _, errors = worker.communicate(timeout=90)
-        assert worker.returncode == -signal.SIGKILL, f"{step}: {errors}"
+        worker.begin()
+        assert worker.wait() == -signal.SIGKILL, f"{step}: {worker.output}"
         # The lease stands: the next worker takes another item.
         assert world.rows("SELECT count(*) FROM feeds_itemlease")[0][0] == number + 1, step
     sandbox.clear_faults()
@@ -81,9 +77,8 @@ def test_four_workers_at_once_do_each_thing_once(sandbox: SandboxHandle, world: 
     world.add_items([page_url(sandbox, slug) for slug in slugs])
     workers = [world.start_waiting("poll", "items", "--all") for _ in range(4)]
     for worker in workers:
-        begin(worker)
-    outputs = [worker.communicate(timeout=150) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 4, outputs
+        worker.begin()
+    assert [worker.wait() for worker in workers] == [0] * 4, [worker.output for worker in workers]
     urls = [url for (url,) in world.rows("SELECT url FROM items WHERE status = 3 AND reason = 0")]
     assert len(urls) > 5
     assert [posts_for(sandbox, url) for url in urls] == [1] * len(urls)
@@ -108,13 +103,13 @@ def test_two_processes_add_a_feed_once(sandbox: SandboxHandle, world: PollWorld)
         "from broker_project.ops.clock.pollers import PollOptions; from feeds.pollers import poll_feeds;"
         "print(poll_feeds(PollOptions())['added'])"
     )
-    workers = [world.start_waiting("shell", "--no-imports", "-c", f'"{code}"') for _ in range(2)]
+    workers = [world.start_waiting("shell", "--no-imports", "-c", code) for _ in range(2)]
     for worker in workers:
-        begin(worker)
-    outputs = [worker.communicate(timeout=120) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
+        worker.begin()
+    assert [worker.wait() for worker in workers] == [0, 0], [worker.output for worker in workers]
     assert world.rows("SELECT count(*), count(DISTINCT url) FROM items") == [(2000, 2000)]
     assert world.rows("SELECT count(*) FROM feeds_itemdetail") == [(2000,)]
     # The second may come when everything is known and its feed is not due any more.
-    assert max(int(out.split()[-1]) for out, _ in outputs) > 0
-    assert sum(int(out.split()[-1]) for out, _ in outputs) == 2000
+    added = [int(worker.output.split()[-1]) for worker in workers]
+    assert max(added) > 0
+    assert sum(added) == 2000

@@ -10,6 +10,8 @@ from django.db import IntegrityError, connection
 
 from feeds.models import Item
 
+pytestmark = pytest.mark.database
+
 COLUMNS = [
     # name, type, NOT NULL, part of the primary key
     ("id", "INTEGER", True, True),

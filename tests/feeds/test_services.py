@@ -14,7 +14,7 @@ from feeds.selectors import pending_candidates, screening_candidates
 from feeds.services import actions, transitions
 from tests.feeds.conftest import MakeItem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 LEASE = timedelta(seconds=settings.BROKER.feed_lease_seconds)
 
 

@@ -22,7 +22,7 @@ class FlakyProxy:
         self.share = share
         self.dice = Random(seed)
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.client = httpx.Client(base_url=target, timeout=30, trust_env=False)
+        self.client = httpx.Client(base_url=target, timeout=30, trust_env=False, verify=False)
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ from fixtures.match_scheduler import MatchScheduler, kickoff_of
 from fixtures.models import Event, FixtureStatus
 from fixtures.services.transitions import detect_match
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 KICKOFF = dt.datetime(2026, 1, 4, 21, 0, tzinfo=JST)
 
 

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,12 @@ from django.conf import settings
 
 from fixtures.csv.parsing import parse_table
 from sandbox.launcher import SandboxHandle
-from tests.support.databases import database_url, make_database, rows
+from tests.support.databases import database_url, rows
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import WarmProcess, start_python
 
-ROOT = Path(__file__).parent.parent.parent
+pytestmark = [pytest.mark.process, pytest.mark.database]
+
 TIMEOUT_SECONDS = 120
 
 RUN = """
@@ -52,7 +54,7 @@ class Machine:
     def __init__(self, var: Path, sandbox: SandboxHandle) -> None:
         self.sandbox = sandbox
         self.var = var
-        make_database(var)
+        make_migrated_database(var)
         self.environment = {
             **os.environ,
             "BROKER_VAR": str(var),
@@ -65,9 +67,7 @@ class Machine:
             "FIXTURE_LEAGUES": "39,140",
             "BROKER_LOG_LEVEL": "ERROR",
         }
-        self.started: list[subprocess.Popen[str]] = []
-        migrate = [sys.executable, "-m", "django", "migrate", "-v0"]
-        subprocess.run(migrate, cwd=ROOT, env=self.environment, timeout=TIMEOUT_SECONDS, check=True)
+        self.started: list[WarmProcess] = []
 
     def ask(self) -> dict[str, Any]:
         """What a stranger with SQL sees."""
@@ -79,27 +79,25 @@ class Machine:
             "leases": [row[0] for row in rows(self.var, LEASES)],
         }
 
-    def start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def start(self) -> WarmProcess:
+        process = start_python("-c", RUN, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         return process
 
-    def order(self, process: subprocess.Popen[str], **order: Any) -> None:
+    def order(self, process: WarmProcess, **order: Any) -> None:
         assert process.stdin is not None
         process.stdin.write(json.dumps({"times": 1, "minutes": 0, "discover": True, **order}) + "\n")
         process.stdin.flush()
 
-    def finish(self, process: subprocess.Popen[str]) -> list[Counter[str]]:
-        output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+    def finish(self, process: WarmProcess) -> list[Counter[str]]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        with process.stdout as stream:
+            output = stream.read()
+        process.wait(TIMEOUT_SECONDS)
         return [Counter(json.loads(line)) for line in output.splitlines()]
 
     def run(self, **order: Any) -> list[Counter[str]]:

@@ -227,6 +227,7 @@ while done < 25:
 """
 
 
+@pytest.mark.process
 def test_two_processes_that_append_lose_nothing(folder: FolderStorage) -> None:
     root = Path(__file__).parent.parent.parent
     writers = [

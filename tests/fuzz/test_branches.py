@@ -86,6 +86,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.process
 def test_what_we_accept_git_accepts(repository: Path) -> None:
     """One process for all of an example's names would hide which one git refused; one for each is few enough."""
 

@@ -120,6 +120,7 @@ print("done")
 """
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_no_feed_costs_the_square_of_its_length() -> None:
     """By processor time, not by the clock: whoever needs a minute of it for these is killed."""

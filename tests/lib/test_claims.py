@@ -13,7 +13,7 @@ from feeds.services.transitions import leases as item_leases
 from fixtures.models import MatchLease
 from fixtures.services.transitions import leases as match_leases
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,7 +7,6 @@ import datetime as dt
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from broker_project.lib.config.dynamic import (
     value_of,
 )
 from tests.environment import REDIS
+from tests.support.warm_python import run_python, start_python
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -158,6 +158,7 @@ print(value_of(CLAUDE_TIMEOUT), flush=True)
 """
 
 
+@pytest.mark.process
 def test_the_last_values_stay_in_force_while_redis_is_away(store: redis.Redis) -> None:
     from tests.support.redis_server import start_redis
 
@@ -165,20 +166,16 @@ def test_the_last_values_stay_in_force_while_redis_is_away(store: redis.Redis) -
     redis.Redis(port=server.port).set("poppo:config:claude:timeout", "33")
     code = READER.replace("range(200)", "range(60)")  # more than one refresh
     environ = {**os.environ, "REDIS_URL": server.url}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "stop", str(server.port)],
-        capture_output=True, text=True, env=environ, timeout=60,
-    )  # fmt: skip
+    done = run_python("-c", code, "stop", str(server.port), env=environ)
     server.stop()
     assert done.stdout.split() == ["33", "33"], done.stderr
     assert done.stderr.count("dynamic configuration not read") == 1
 
 
+@pytest.mark.process
 def test_a_running_process_follows(store: redis.Redis) -> None:
     store.set("poppo:config:claude:timeout", "33")
-    reader = subprocess.Popen(
-        [sys.executable, "-c", READER, "go", str(REDIS.port)], stdout=subprocess.PIPE, text=True
-    )
+    reader = start_python("-c", READER, "go", str(REDIS.port), env=os.environ, stdout=subprocess.PIPE)
     assert reader.stdout is not None
     with reader.stdout as stream:
         assert stream.readline() == "33\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from broker_project.lib.environment import ConfigError
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.key_config import load_redis_names
 from broker_project.lib.redis.keyspace import Keyspace, RedisNames
+from tests.support.broker_process import run_manage
 
 SEED_FILE: dict[str, Any] = {
     "redis": {
@@ -175,13 +174,12 @@ def test_a_task_prefix_that_would_mix_keys_is_refused(prefix: str, sentence: str
     assert str(caught.value).startswith("BROKER_TASK_KEY_PREFIX")
 
 
+@pytest.mark.process
 def test_a_bad_file_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "redis.json"
     path.write_text('{"redis": {"ttl": {"heartbeat": -1}}}')
     environ = {**os.environ, "BROKER_REDIS_CONFIG": str(path), "BROKER_VAR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"], capture_output=True, text=True, env=environ, timeout=60
-    )
+    done = run_manage("check", env=environ)
     assert done.returncode == 1
     assert done.stderr.startswith("Broker cannot start: BROKER_REDIS_CONFIG: redis.ttl.heartbeat:")
     assert "Traceback" not in done.stderr

@@ -165,6 +165,7 @@ with held_lock(client, sys.argv[2], "doomed", 1.0):
 """
 
 
+@pytest.mark.process
 def test_a_killed_holders_lock_is_free_after_its_time(store: redis.Redis, key: str) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(REDIS.port), key], stdout=subprocess.PIPE)
     assert holder.stdout is not None

@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
+
+from tests.support.warm_python import run_python
+
+pytestmark = pytest.mark.process
 
 SECRET = "s3cret-in-use-123"
 
@@ -24,11 +27,7 @@ from broker_project.lib.logs import get_logger
 
 
 def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", START + code],
-        capture_output=True, text=True, timeout=120,
-        env={**os.environ, "GEMINI_API_KEY": SECRET, **environ},
-    )  # fmt: skip
+    return run_python("-c", START + code, env={**os.environ, "GEMINI_API_KEY": SECRET, **environ})
 
 
 LEAKS = {

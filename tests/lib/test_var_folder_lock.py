@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.var_folder_lock import is_var_folder_held
 from tests.support.broker_process import wait_for
+
+pytestmark = pytest.mark.process
 
 HOLD = """
 import sys; from pathlib import Path; from broker_project.lib.var_folder_lock import hold_var_folder

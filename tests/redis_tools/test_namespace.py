@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.support.databases import database_url, make_database
+from tests.support.databases import database_url
 from tests.support.redis_server import start_redis
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import run_python
+
+pytestmark = pytest.mark.process
 
 CODE = """
 import datetime as dt
@@ -35,7 +37,6 @@ from broker_project.lib.redis.client import raw_client
 import pathlib, sys
 
 settings.ALLOWED_HOSTS = ["testserver"]
-call_command("migrate", verbosity=0)
 call_command("sync_schedules", stdout=open("/dev/null", "w"))
 cache.set("answer", {"a": b"\\xff"}, 60)
 assert cache.get("answer") == {"a": b"\\xff"}
@@ -71,18 +72,12 @@ def test_no_key_is_outside_the_namespace(tmp_path: Path, environ: dict[str, str]
         path = tmp_path / "redis.json"
         path.write_text('{"redis": {"namespace": "by-file"}}')
         environ = {"BROKER_REDIS_CONFIG": str(path)}
-    make_database(tmp_path)
+    make_migrated_database(tmp_path)
     server = start_redis()
     watcher = redis.Redis(port=server.port, decode_responses=True)
     watcher.set("poppo:temp:foreign", "not ours here")
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "backup"), prefix],
-        capture_output=True, text=True, timeout=180,
-        env={
-            **os.environ, **environ, "REDIS_URL": server.url, "BROKER_VAR": str(tmp_path),
-            "DATABASE_URL": database_url(tmp_path),
-        },
-    )  # fmt: skip
+    settings = {"REDIS_URL": server.url, "BROKER_VAR": str(tmp_path), "DATABASE_URL": database_url(tmp_path)}
+    done = run_python("-c", CODE, str(tmp_path / "backup"), prefix, env={**os.environ, **environ, **settings})
     found = set(watcher.scan_iter())
     server.stop()
     assert done.returncode == 0, done.stderr[-3000:]

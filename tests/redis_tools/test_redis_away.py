@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 from broker_project.lib.redis.embedded_server import free_port
-from tests.support.databases import database_url, make_database
+from tests.support.broker_process import run_manage
+from tests.support.databases import database_url
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import run_python
+
+pytestmark = pytest.mark.process
 
 CODE = """
 import django
 django.setup()
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.test import Client
-call_command("migrate", verbosity=0)
 client = Client(headers={"accept-language": "en"})
 user = User.objects.create_superuser("boss")
 from django.conf import settings
@@ -44,21 +47,16 @@ OTHERS = (
 )
 
 
+@pytest.mark.database
 def test_the_pages_say_that_redis_is_away(tmp_path: Path) -> None:
-    make_database(tmp_path)
+    make_migrated_database(tmp_path)
     environ = {
         **os.environ,
         "DATABASE_URL": database_url(tmp_path),
         "REDIS_URL": f"redis://:pass-word-9@127.0.0.1:{free_port()}/0",
         "BROKER_VAR": str(tmp_path),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", f"OTHERS = {OTHERS!r}\n{CODE}"],
-        capture_output=True,
-        text=True,
-        env=environ,
-        timeout=120,
-    )
+    done = run_python("-c", f"OTHERS = {OTHERS!r}\n{CODE}", env=environ)
     # Only log-out is refused: the session would be good again once Redis is back.
     shown = [*(f"{page} 200" for page in OTHERS), "log-out 500"]
     assert done.stdout.splitlines() == ["503 True"] * 4 + shown, done.stdout + done.stderr[-2000:]
@@ -67,13 +65,7 @@ def test_the_pages_say_that_redis_is_away(tmp_path: Path) -> None:
 
 def test_the_command_says_that_redis_is_away(tmp_path: Path) -> None:
     environ = {**os.environ, "REDIS_URL": f"redis://127.0.0.1:{free_port()}/0", "BROKER_VAR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "keys", "usage"],
-        capture_output=True,
-        text=True,
-        env=environ,
-        timeout=120,
-    )
+    done = run_manage("keys", "usage", env=environ)
     assert done.returncode == 1
     assert done.stderr.startswith("CommandError: ")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -188,6 +188,7 @@ def test_truncate_sends_half_of_the_body(sandbox):
     assert received == whole.content[: len(whole.content) // 2]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("when", "stored"), [("before", True), ("after", True)])
 def test_signal_reaches_the_process_and_the_call_goes_on(sandbox, when, stored):
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -201,6 +202,7 @@ def test_signal_reaches_the_process_and_the_call_goes_on(sandbox, when, stored):
     assert ("during the kill" in issue_titles(sandbox)) is stored
 
 
+@pytest.mark.process
 def test_signal_to_a_process_that_has_gone_is_no_error(sandbox):
     victim = subprocess.Popen([sys.executable, "-c", ""])
     victim.wait(30)
@@ -237,6 +239,7 @@ def wait_until_saved(path, text):
     raise AssertionError(f"{text!r} was not saved")
 
 
+@pytest.mark.process
 def test_state_survives_sigkill_and_restart(tmp_path):
     path = tmp_path / "ordner mit ü" / "state.json"
     with start_sandbox(state_path=path) as first:
@@ -251,6 +254,7 @@ def test_state_survives_sigkill_and_restart(tmp_path):
         assert len(issue_titles(second)) == number
 
 
+@pytest.mark.process
 def test_state_is_saved_at_shutdown_without_waiting(tmp_path):
     path = tmp_path / "state.json"
     with start_sandbox(state_path=path) as first:
@@ -259,6 +263,7 @@ def test_state_is_saved_at_shutdown_without_waiting(tmp_path):
     assert "just before the end" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("content", ["", "{", '{"version": 99}', '{"version": 1, "systems": {"github": []}}'])
 def test_an_unreadable_state_begins_anew(tmp_path, content):
     path = tmp_path / "state.json"
@@ -267,6 +272,7 @@ def test_an_unreadable_state_begins_anew(tmp_path, content):
         assert len(issue_titles(sandbox)) > 25
 
 
+@pytest.mark.process
 def test_the_sandbox_goes_with_the_process_that_started_it():
     program = (
         "import os, signal\n"
@@ -287,6 +293,7 @@ def test_the_sandbox_goes_with_the_process_that_started_it():
     raise AssertionError(f"{url} still answers")
 
 
+@pytest.mark.process
 def test_a_port_in_use_is_one_sentence(sandbox):
     port = httpx.URL(sandbox.base_url).port
     assert port

@@ -208,6 +208,7 @@ def test_faults_work_on_pages(sandbox: SandboxHandle) -> None:
     assert fetch(sandbox, "news.rdf").status_code == 200
 
 
+@pytest.mark.process
 def test_lively_feed_grows_with_the_clock_within_bounds() -> None:
     with start_sandbox(lively=True) as sandbox:
         before = entries(fetch(sandbox, "rss2.xml"))

@@ -18,7 +18,10 @@ LEAGUES = (39, 2, 140, 45, 143, 48, 32)
 class Api:
     def __init__(self, sandbox: SandboxHandle) -> None:
         self.http = httpx.Client(
-            base_url=f"{sandbox.base_url}/football", headers={"x-apisports-key": "key"}, timeout=10
+            base_url=f"{sandbox.base_url}/football",
+            headers={"x-apisports-key": "key"},
+            timeout=10,
+            verify=False,
         )
 
     def envelope(self, path: str, **query: Any) -> dict[str, Any]:

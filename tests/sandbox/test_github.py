@@ -49,18 +49,18 @@ def test_listing_follows_every_page_once(sandbox):
 
 def test_link_header_names_the_neighbours(sandbox):
     url = f"{sandbox.github_url}/repos/{NAME}/issues?state=all&per_page=10"
-    first = httpx.get(url, headers=AUTH)
+    first = sandbox.client.get(url, headers=AUTH)
     assert set(first.links) == {"next", "last"}
-    second = httpx.get(first.links["next"]["url"], headers=AUTH)
+    second = sandbox.client.get(first.links["next"]["url"], headers=AUTH)
     assert set(second.links) == {"first", "prev", "next", "last"}
     assert "state=all" in second.links["next"]["url"]
-    last = httpx.get(first.links["last"]["url"], headers=AUTH)
+    last = sandbox.client.get(first.links["last"]["url"], headers=AUTH)
     assert set(last.links) == {"first", "prev"}
-    beyond = httpx.get(f"{url}&page=99", headers=AUTH)
+    beyond = sandbox.client.get(f"{url}&page=99", headers=AUTH)
     assert beyond.json() == []
     pages = [first, second]
     while "next" in pages[-1].links:
-        pages.append(httpx.get(pages[-1].links["next"]["url"], headers=AUTH))
+        pages.append(sandbox.client.get(pages[-1].links["next"]["url"], headers=AUTH))
     numbers = [issue["number"] for page in pages for issue in page.json()]
     assert len(numbers) == len(set(numbers)) == len(sandbox.state("github")["repositories"][0]["issues"])
 
@@ -89,7 +89,7 @@ def test_listing_filters_by_state_and_labels_and_marks_pulls(repo):
 
 def test_etag_answers_304_without_cost_until_something_changes(sandbox):
     url = f"{sandbox.github_url}/repos/{NAME}/issues"
-    first = httpx.get(url, headers=AUTH)
+    first = sandbox.client.get(url, headers=AUTH)
     again = httpx.get(url, headers={**AUTH, "If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["x-ratelimit-used"] == first.headers["x-ratelimit-used"]
@@ -272,7 +272,7 @@ def test_tokens(sandbox):
     ],
 )
 def test_what_is_not_there_is_404(sandbox, path):
-    answer = httpx.get(sandbox.github_url + path, headers=AUTH)
+    answer = sandbox.client.get(sandbox.github_url + path, headers=AUTH)
     assert answer.status_code == 404
     assert answer.json()["message"] == "Not Found"
 
@@ -288,7 +288,7 @@ def test_bad_bodies(sandbox, body, status):
 
 @pytest.mark.parametrize("query", ["state=both", "since=yesterday", "sort=size", "direction=up"])
 def test_bad_queries(sandbox, query):
-    answer = httpx.get(f"{sandbox.github_url}/repos/{NAME}/issues?{query}", headers=AUTH)
+    answer = sandbox.client.get(f"{sandbox.github_url}/repos/{NAME}/issues?{query}", headers=AUTH)
     assert answer.status_code == 422
 
 
@@ -305,7 +305,7 @@ def test_the_rate_limit_counts_down_and_ends(sandbox):
     assert (exhausted.value.headers or {})["x-ratelimit-remaining"] == "0"
     assert client.get_rate_limit().resources.core.remaining == 0
     sandbox.control("PATCH", "github/settings", {"exhausted_status": 429})
-    assert httpx.get(f"{sandbox.github_url}/user", headers=AUTH).status_code == 429
+    assert sandbox.client.get(f"{sandbox.github_url}/user", headers=AUTH).status_code == 429
     sandbox.set_clock(3601)
     assert client.get_repo(NAME).full_name == NAME
 

@@ -22,6 +22,8 @@ from sandbox.github import GitHub
 from sandbox.github_life import MAX_ACTIONS, PULL_DELAY_SECONDS, STEP_SECONDS
 from sandbox.launcher import SandboxHandle, start_sandbox
 
+pytestmark = pytest.mark.process
+
 SECRET = "a secret of the tests"
 
 

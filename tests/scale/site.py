@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Any
 
 import psutil
 
-from broker_project.lib.config.loader import BASE_DIR
-from broker_project.lib.processes import die_with_parent
 from sandbox.launcher import SandboxHandle, start_sandbox
 from tests.support.broker_process import wait_for
 from tests.support.databases import database_url, drop_database
 from tests.support.redis_server import start_redis
 from tests.support.server import BrokerServer, BrokerWorld
+from tests.support.warm_python import WarmProcess, start_python
 
 REPOSITORY = "broker-sandbox/demo"
 CODE = f"/github/repos/{REPOSITORY}"
@@ -31,7 +28,7 @@ class Site:
 
     def __init__(self, folder: Path, world: BrokerWorld, stack: ExitStack) -> None:
         self.folder, self.world, self.stack = folder, world, stack
-        self.clusters: list[subprocess.Popen[bytes]] = []
+        self.clusters: list[WarmProcess] = []
         first = world.new_folder()
         stack.callback(drop_database, first)
         self.settings = {
@@ -73,17 +70,9 @@ class Site:
 
     def start_cluster(self, number: int) -> None:
         """A django-q2 cluster beside one of the servers."""
-        parent, var = os.getpid(), self.vars[number]
+        var, env = self.vars[number], self.servers[number].env
         with (var / "cluster.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", "qcluster"],
-                cwd=BASE_DIR,
-                env=self.servers[number].env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=lambda: die_with_parent(parent),
-            )
+            process = start_python("manage.py", "qcluster", env=env, stdout=log, stderr=log)
         self.clusters.append(process)
         self.stack.callback(end_cluster, process)
         folder = var / "run" / "cluster"
@@ -115,7 +104,7 @@ class Site:
         self.first.manage("shell", "--no-imports", "-c", code)
 
 
-def end_cluster(process: subprocess.Popen[bytes]) -> None:
+def end_cluster(process: WarmProcess) -> None:
     if process.poll() is not None:
         return
     family = psutil.Process(process.pid).children(recursive=True)

@@ -6,7 +6,6 @@ import os
 import pickle
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -24,8 +23,6 @@ from django_q.models import OrmQ
 from django_q.signing import PickleSerializer
 from django_q.tasks import async_task
 
-from broker_project.lib.config.loader import BASE_DIR
-from broker_project.lib.processes import die_with_parent
 from broker_project.lib.redis.client import redis_client
 from broker_project.ops.clock.cluster import CANARY, FIRST_ROUND
 from broker_project.ops.clock.queue import ClockQueue, Refused, check_row
@@ -33,6 +30,7 @@ from broker_project.ops.clock.schedules import ENTRY_POINT
 from tests.secrets.traps import Loaded
 from tests.support.broker_process import wait_for
 from tests.support.server import BrokerServer, BrokerWorld
+from tests.support.warm_python import WarmProcess, start_python
 
 SPRING = "tests.secrets.traps.spring"
 
@@ -149,15 +147,19 @@ class Cluster:
         settings.manage("check")  # makes the key
         self.var, self.key = settings.var, (settings.var / "secret_key").read_text()
         self.log = settings.var / "cluster.log"
-        parent = os.getpid()
+        self.env = {**settings.env, "TRAPS": str(traps)}
+        self.process: WarmProcess | None = None
+
+    def start(self) -> None:
+        """Due schedules are looked for when 30 s of cycles have passed: with such a cycle, at once and never again."""
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "qcluster"],
-                cwd=BASE_DIR,
-                env={**settings.env, "TRAPS": str(traps)},
+            self.process = start_python(
+                "manage.py",
+                "qcluster",
+                env=self.env,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: die_with_parent(parent),
+                constants={"django_q.conf": {"Conf.GUARD_CYCLE": 30}},
             )
 
     @property
@@ -193,6 +195,8 @@ def traps(tmp_path: Path) -> Path:
 def cluster(broker_world: BrokerWorld, traps: Path) -> Iterator[Cluster]:
     cluster = Cluster(broker_world, traps)
     yield cluster
+    if cluster.process is None:
+        return
     cluster.process.terminate()
     try:
         cluster.process.wait(20)
@@ -201,8 +205,20 @@ def cluster(broker_world: BrokerWorld, traps: Path) -> Iterator[Cluster]:
         cluster.process.wait()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_cluster_runs_nothing_but_ours(cluster: Cluster, traps: Path) -> None:
+    # Whoever can write to the table of schedules has no key; the clock itself signs what it queues for them.
+    for number, options in enumerate(({}, {"sync": True})):
+        cluster.execute(
+            "INSERT INTO django_q_schedule (name, func, args, kwargs, schedule_type, repeats, next_run)"
+            " VALUES (?, ?, ?, ?, 'O', -1, '2020-01-01 00:00:00')",
+            f"trap-{number}",
+            SPRING,
+            repr((f"schedule-{number}",)),
+            repr({"q_options": options}),
+        )
+    cluster.start()
     cluster.run_canary("before")
 
     def sign(obj: object) -> str:
@@ -219,22 +235,13 @@ def test_a_cluster_runs_nothing_but_ours(cluster: Cluster, traps: Path) -> None:
     ]
     for row in rows:
         cluster.queue(row)
-    # Whoever can write to the table of schedules has no key; the clock itself signs what it queues for them.
-    for number, options in enumerate(({}, {"sync": True})):
-        cluster.execute(
-            "INSERT INTO django_q_schedule (name, func, args, kwargs, schedule_type, repeats, next_run)"
-            " VALUES (?, ?, ?, ?, 'O', -1, '2020-01-01 00:00:00')",
-            f"trap-{number}",
-            SPRING,
-            repr((f"schedule-{number}",)),
-            repr({"q_options": options}),
-        )
     wait_for(
         lambda: not cluster.execute("SELECT 1 FROM django_q_schedule WHERE name LIKE 'trap-%'"),
         "both scheduled",
     )
     wait_for(lambda: not cluster.execute("SELECT 1 FROM django_q_ormq"), "an empty queue")
     cluster.run_canary("after")
+    assert cluster.process is not None
     assert cluster.process.poll() is None, cluster.output
     assert [path.name for path in traps.iterdir()] == [], cluster.output
     assert (cluster.var / "run" / "cluster" / "canary").read_text() == "after"

@@ -190,7 +190,9 @@ class Site:
 
     def is_up(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=5, trust_env=False).status_code == 200
+            return (
+                httpx.get(f"{self.url}/health", timeout=5, trust_env=False, verify=False).status_code == 200
+            )
         except httpx.TransportError:
             return False
 

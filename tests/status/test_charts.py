@@ -20,7 +20,7 @@ from fixtures.models import Event as MatchEvent
 from fixtures.models import FixtureStatus
 from tasks.models import Agent, Assignment, Event, Repository
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 NOW = timezone.now().replace(minute=30, second=0, microsecond=0)
 
 

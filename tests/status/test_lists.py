@@ -27,7 +27,7 @@ from fixtures.models import Event as MatchEvent
 from fixtures.models import FixtureStatus
 from tasks.models import Agent, Repository
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 ITEMS = "/admin/feeds/item/"
 OURS = [
     model

@@ -28,7 +28,7 @@ from fixtures.models import FixtureStatus
 from tasks.models import Agent, Assignment, Event, Issue, Repository
 
 PAGES = ["/status/", "/status/tasks/", "/status/feeds/", "/status/fixtures/"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from feeds.models import Feed, Item, ItemDetail, ItemEvent, ItemLease, Post
 from fixtures.lifecycle import jst_text
 from fixtures.models import FixtureStatus, Match
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 NOW = timezone.now()
 
 

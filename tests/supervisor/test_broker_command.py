@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess, living, password_of, run_manage, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("supervisor")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("supervisor"), pytest.mark.process]
 HANG_SECONDS = 4
 
 

@@ -30,6 +30,7 @@ def refusal(var: Path, **settings: str) -> str:
     return lines[0].removeprefix("Broker cannot start: ")
 
 
+@pytest.mark.process
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -40,12 +41,14 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "redis" / "appendonlydir").exists()
 
 
+@pytest.mark.process
 def test_a_redis_that_is_down(tmp_path: Path) -> None:
     said = refusal(tmp_path, REDIS_URL=f"redis://:very-secret-word@127.0.0.1:{free_port()}/0")
     assert said.startswith("REDIS_URL: no Redis answers there")
     assert "very-secret-word" not in said
 
 
+@pytest.mark.process
 def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     url = f"postgres://someone:very-secret-word@127.0.0.1:{free_port()}/broker"
     said = refusal(tmp_path, DATABASE_URL=url)
@@ -53,24 +56,28 @@ def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     assert "very-secret-word" not in said
 
 
+@pytest.mark.process
 def test_a_postgresql_that_is_too_old(tmp_path: Path) -> None:
     with old_postgres("13.22") as port:
         said = refusal(tmp_path, DATABASE_URL=f"postgres://someone:very-secret-word@127.0.0.1:{port}/broker")
     assert said == "DATABASE_URL: the database is too old: PostgreSQL 14 or later is required (found 13.22)."
 
 
+@pytest.mark.process
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "broker.sqlite3").write_text("not a database at all " * 100)
     said = refusal(tmp_path)
     assert said == "DATABASE_URL: the database cannot be used: file is not a database."
 
 
+@pytest.mark.process
 def test_a_broken_env_file(tmp_path: Path) -> None:
     (tmp_path / "broken.env").write_text("PORT=8000\nthis is = not 'an assignment\n")
     said = refusal(tmp_path, BROKER_ENV_FILE=str(tmp_path / "broken.env"))
     assert said == "broken.env, line 2: this is not NAME=value."
 
 
+@pytest.mark.process
 def test_a_failing_migration_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
     """A table that is in the way of a late migration: the earlier ones are taken back too."""
     path = tmp_path / "broker.sqlite3"
@@ -84,6 +91,7 @@ def test_a_failing_migration_leaves_the_tables_as_they_were(tmp_path: Path) -> N
     assert tables == {"django_q_schedule"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("applied", "sentence"),
     [

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
 
-from broker_project.lib.config.loader import BASE_DIR
-from broker_project.lib.processes import die_with_parent
 from broker_project.lib.redis.embedded_server import free_port
+from tests.support.warm_python import run_python, start_python
 
 T = TypeVar("T")
 OURS = ("BROKER_", "DJANGO_", "GITHUB_", "GEMINI_", "MASTODON_", "API_FOOTBALL_", "FEED_", "FIXTURE_", "GCS_")
@@ -35,14 +33,7 @@ def clean_environment(var: Path, **extra: str) -> dict[str, str]:
 
 
 def run_manage(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=BASE_DIR,
-        env=dict(env),
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    return run_python("manage.py", *arguments, env=env)
 
 
 def wait_for(look: Callable[[], T | None], what: str, seconds: float = 90) -> T:
@@ -55,6 +46,16 @@ def wait_for(look: Callable[[], T | None], what: str, seconds: float = 90) -> T:
     raise AssertionError(f"did not happen within {seconds:g} s: {what}")
 
 
+def http_status(port: int, path: str) -> int | None:
+    """The status of an answer on this machine, or None if there is none. An httpx client costs 30 ms to make."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+
+
 class BrokerProcess:
     """Started at once; ``close`` ends it whatever happened. ``seen`` are all processes that it ever had."""
 
@@ -63,17 +64,8 @@ class BrokerProcess:
         self.port = int(settings.get("PORT") or free_port())
         self.env = clean_environment(var, **{**settings, "PORT": str(self.port)})
         self.log = var / "broker.log"
-        parent = os.getpid()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "broker"],
-                cwd=BASE_DIR,
-                env=self.env,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                preexec_fn=lambda: die_with_parent(parent),
-            )
+            self.process = start_python("manage.py", "broker", env=self.env, stdout=log, stderr=log)
 
     @property
     def output(self) -> str:
@@ -84,13 +76,7 @@ class BrokerProcess:
 
     def status(self, path: str) -> int | None:
         """The status of an answer, or None if there is none."""
-        try:
-            with urllib.request.urlopen(self.url(path), timeout=5) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return None
+        return http_status(self.port, path)
 
     def wait_until_greeted(self) -> None:
         self.wait_for_text("Ctrl-C ends everything.")

@@ -41,13 +41,13 @@ def database_url(folder: Path) -> str:
 def make_database(folder: Path) -> None:
     """An empty one. A SQLite file comes by itself."""
     if is_postgres():
-        _on_server("CREATE DATABASE {}", database_name(folder))
+        on_server("CREATE DATABASE {}", database_name(folder))
 
 
 def copy_database(source: Path, target: Path) -> None:
     """A second one with the same rows; nobody may be connected to the first."""
     if is_postgres():
-        _on_server("CREATE DATABASE {} TEMPLATE {}", database_name(target), database_name(source))
+        on_server("CREATE DATABASE {} TEMPLATE {}", database_name(target), database_name(source))
         return
     # With what is still in its log.
     with (
@@ -60,10 +60,11 @@ def copy_database(source: Path, target: Path) -> None:
 def drop_database(folder: Path) -> None:
     """Whoever is still connected is thrown out."""
     if is_postgres():
-        _on_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", database_name(folder))
+        on_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", database_name(folder))
 
 
-def _on_server(statement: str, *names: str) -> None:
+def on_server(statement: str, *names: str) -> None:
+    """Run a statement about whole databases; ``{}`` stands for a name."""
     with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as connection:
         connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 

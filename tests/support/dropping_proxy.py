@@ -36,7 +36,7 @@ class DroppingProxy:
 @contextmanager
 def dropping_proxy(target: str) -> Iterator[DroppingProxy]:
     proxy = DroppingProxy(target)
-    client = httpx.Client(base_url=target, timeout=60, trust_env=False)
+    client = httpx.Client(base_url=target, timeout=60, trust_env=False, verify=False)
 
     class Handler(BaseHTTPRequestHandler):
         def pass_on(self) -> None:

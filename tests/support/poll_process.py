@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
-from tests.support.databases import copy_database, database_url, make_database, rows
+from tests.support.broker_process import run_manage
+from tests.support.databases import database_url, rows
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import start_python
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 120
+NUMBERS = itertools.count()
 
 
 class PollWorld:
     """A folder with a migrated database, and the sandbox of the test process."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
+        make_migrated_database(folder)
         self.folder = folder
         self.environment = {
             **os.environ,
@@ -33,28 +37,11 @@ class PollWorld:
         }
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
+        return run_manage(*arguments, env=self.environment)
 
-    def start_waiting(self, *arguments: str) -> subprocess.Popen[str]:
-        """A process that begins when a line is written to it: its id is known before it does anything."""
-        command = f'read line && exec "{sys.executable}" manage.py {" ".join(arguments)}'
-        return subprocess.Popen(
-            ["sh", "-c", command],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start_waiting(self, *arguments: str) -> WaitingPoll:
+        """A process that begins when it is told to: its id is known before it does anything."""
+        return WaitingPoll(self.folder, self.environment, arguments)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return rows(self.folder, sql, *values)
@@ -69,21 +56,42 @@ class PollWorld:
             )
 
 
-def begin(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.close()
-    process.stdin = None
+class WaitingPoll:
+    """``manage.py`` with these arguments, waiting for a line on its standard input."""
 
+    PROGRAM = """
+import runpy, sys
+sys.stdin.readline()
+sys.argv[0] = "manage.py"
+runpy.run_path("manage.py", run_name="__main__")
+"""
 
-def migrated_template(folder: Path) -> Path:
-    """The folder of a migrated database to copy; migrating takes seconds, copying none."""
-    make_database(folder)
-    done = PollWorld(folder).run("migrate", "--verbosity", "0")
-    assert done.returncode == 0, done.stderr
-    return folder
+    def __init__(self, folder: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+        self.log = folder / f"poll-{next(NUMBERS)}.log"
+        with self.log.open("wb") as log:
+            self.process = start_python(
+                "-c",
+                self.PROGRAM,
+                *arguments,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
-def world_from(template: Path, folder: Path, **environment: str) -> PollWorld:
-    copy_database(template, folder)
-    return PollWorld(folder, **environment)
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.close()
+
+    def wait(self) -> int:
+        """The exit status; negative: the signal."""
+        return self.process.wait(LIMIT_SECONDS)

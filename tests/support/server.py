@@ -18,10 +18,8 @@ import hashlib
 import hmac
 import itertools
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,13 +29,13 @@ import psutil
 import pytest
 import redis
 
-from broker_project.lib.config.loader import BASE_DIR
-from broker_project.lib.processes import die_with_parent
 from broker_project.lib.redis.embedded_server import free_port
 from sandbox.launcher import SandboxHandle, start_sandbox
-from tests.support.broker_process import clean_environment, run_manage, wait_for
-from tests.support.databases import copy_database, database_url, drop_database, make_database, query
+from tests.support.broker_process import clean_environment, http_status, run_manage, wait_for
+from tests.support.databases import copy_database, database_url, drop_database, query
 from tests.support.redis_server import RedisServer, start_redis
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import WarmProcess, start_python
 
 WEBHOOK_SECRET = "webhook-secret-of-the-tests"
 
@@ -63,7 +61,7 @@ class BrokerServer:
         )
         self.log = var / f"server-{self.port}.log"
         self.drain_seconds = 10
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: WarmProcess | None = None
 
     @property
     def url(self) -> str:
@@ -83,36 +81,24 @@ class BrokerServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        parent = os.getpid()
-        command = [sys.executable, "-m", "uvicorn", "broker_project.asgi:application"]
-        command += ["--port", str(self.port), "--log-level", "warning", "--timeout-graceful-shutdown"]
-        command += [str(self.drain_seconds)]
+        command = ["-m", "uvicorn", "broker_project.asgi:application", "--port", str(self.port)]
+        command += ["--log-level", "warning", "--timeout-graceful-shutdown", str(self.drain_seconds)]
         command += ["--workers", str(self.workers)] if self.workers > 1 else []
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=BASE_DIR,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=lambda: die_with_parent(parent),
-            )
+            self.process = start_python(*command, env=self.env, stdout=log, stderr=log)
         wait_for(self._is_up, "the server answers")
 
     def _is_up(self) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.output}")
-        try:
-            return httpx.get(f"{self.url}/health", timeout=5, trust_env=False).status_code == 200
-        except httpx.TransportError:
-            return False
+        return http_status(self.port, "/health") == 200
 
     def client(self, token: str = "", **options: Any) -> httpx.Client:
         """A client for this server. Close it, or use it in a ``with``."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, **{"timeout": 30, **options})
+        given = {"timeout": 30, "trust_env": False, "verify": False, **options}
+        return httpx.Client(base_url=self.url, headers=headers, **given)
 
     def manage(self, *arguments: str) -> str:
         """Run ``manage.py`` on the same stores; its standard output. Fails the test if it fails."""
@@ -193,10 +179,8 @@ class BrokerWorld:
         self._numbers = itertools.count(1)
         self._template = folder / "template"
         self._template.mkdir()
-        make_database(self._template)
-        maker = BrokerServer(self, self._template)
-        maker.manage("migrate", "--verbosity", "0")
-        maker.poll("issues")
+        make_migrated_database(self._template)
+        BrokerServer(self, self._template).poll("issues")
         self._github = sandbox.state("github")
         self._keys = {key: self._raw.dump(key) or b"" for key in self._raw.scan_iter()}
 

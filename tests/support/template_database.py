@@ -11,6 +11,8 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
@@ -19,12 +21,11 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
 from psycopg import sql
 
 from broker_project.lib.config.loader import BASE_DIR
-from tests.support.databases import SERVER, is_postgres
+from tests.support.databases import SERVER, database_file, database_name, is_postgres, on_server
 
 KEPT = BASE_DIR / ".pytest_cache" / "databases"
 POSTGRES_TEMPLATE = "migrated"
@@ -51,7 +52,7 @@ def migrated_file() -> Path:
             for old in KEPT.glob("*.sqlite3*"):
                 old.unlink()
             making = template.with_suffix(".sqlite3.new")
-            _migrate(str(making))
+            _migrate(f"sqlite:///{making}")
             with closing(sqlite3.connect(making)) as database:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             making.rename(template)
@@ -65,26 +66,31 @@ def migrated_postgres() -> str:
         found = server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [POSTGRES_TEMPLATE]).fetchone()
         if not found:
             making = f"{POSTGRES_TEMPLATE}_new"
-            server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(making)))
-            _migrate(making)
-            server.execute(
-                sql.SQL("ALTER DATABASE {} RENAME TO {}").format(
-                    sql.Identifier(making), sql.Identifier(POSTGRES_TEMPLATE)
-                )
-            )
+            on_server("CREATE DATABASE {}", making)
+            _migrate(f"{os.environ[SERVER]}/{making}")
+            on_server("ALTER DATABASE {} RENAME TO {}", making, POSTGRES_TEMPLATE)
     return POSTGRES_TEMPLATE
 
 
-def _migrate(name: str) -> None:
-    """Migrate another database through Django's connection, and come back."""
-    before = connection.settings_dict["NAME"]
-    disconnect()
-    connection.settings_dict["NAME"] = name
-    try:
-        call_command("migrate", verbosity=0, interactive=False)
-    finally:
-        disconnect()
-        connection.settings_dict["NAME"] = before
+def make_migrated_database(folder: Path) -> None:
+    """The database of a world in processes of its own; see ``databases``."""
+    if is_postgres():
+        on_server("CREATE DATABASE {} TEMPLATE {}", database_name(folder), migrated_postgres())
+    else:
+        shutil.copyfile(migrated_file(), database_file(folder))
+
+
+def _migrate(url: str) -> None:
+    """In a process of its own: the connection of this one is to another database."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        cwd=BASE_DIR,
+        env={**os.environ, "DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def disconnect() -> None:
@@ -124,13 +130,7 @@ class PostgresDatabase:
     """
 
     def __init__(self, name: str) -> None:
-        template = migrated_postgres()
-        with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as server:
-            server.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-                    sql.Identifier(name), sql.Identifier(template)
-                )
-            )
+        on_server("CREATE DATABASE {} TEMPLATE {}", name, migrated_postgres())
         with psycopg.connect(f"{os.environ[SERVER]}/{name}", autocommit=True) as database:
             database.execute("CREATE SCHEMA template")
             tables = database.execute(

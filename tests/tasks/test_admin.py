@@ -16,6 +16,8 @@ from django.utils import timezone
 from tasks.models import Agent, Assignment, Event, FixTask, Issue, PromptTemplate, Repository
 from tests.tasks.world import World
 
+pytestmark = pytest.mark.database
+
 DEV = ("P0", "BACKENDCODER")
 HOSTILE = "<script>alert(1)</script>\u202e🙂" + "x" * 200
 

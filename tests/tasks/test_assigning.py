@@ -15,6 +15,8 @@ from tasks.offers.projector import rebuild
 from tasks.services.recovery import sweep_labels
 from tests.tasks.world import World
 
+pytestmark = pytest.mark.database
+
 DEV = ("P0", "BACKENDCODER")
 
 

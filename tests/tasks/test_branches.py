@@ -108,6 +108,7 @@ def test_any_body_gives_a_safe_name_or_a_reason(body: str) -> None:
         assert name_problem(plan.name) is None
 
 
+@pytest.mark.process
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n\x00"), min_size=1, max_size=40))
 def test_whatever_we_accept_git_accepts_too(name: str) -> None:
     if name_problem(name):

@@ -15,6 +15,8 @@ from tasks.offers.projector import rebuild
 from tests.support.asgi_client import statements_during
 from tests.tasks.world import BODY, World
 
+pytestmark = pytest.mark.database
+
 
 def fill(world: World, number: int, *labels: str) -> None:
     """Open issues that only the database knows of; the index is built from there."""

@@ -26,6 +26,8 @@ from tasks.services.labels import PAYING_SECONDS
 from tasks.services.sync import settle_labels
 from tests.tasks.world import BODY, World
 
+pytestmark = pytest.mark.database
+
 DEV = ("P0", "BACKENDCODER")
 
 

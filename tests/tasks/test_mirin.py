@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-from broker_project.lib.config.loader import BASE_DIR
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import keyspace, redis_client
 from tasks.mirin import listener as mirin
@@ -27,6 +24,9 @@ from tasks.models import Agent, Assignment, Event
 from tasks.services.fixes import request_fix
 from tests.environment import REDIS
 from tests.support.broker_process import wait_for
+from tests.support.databases import database_url
+from tests.support.template_database import make_migrated_database
+from tests.support.warm_python import start_python
 from tests.tasks.world import World
 
 REQUESTS, RESPONSES = "poppo:channel:mirin:requests", "poppo:channel:mirin:responses"
@@ -429,6 +429,7 @@ def test_github_refusing_undoes_the_checkout_and_it_can_be_repeated(world: World
     assert asker.ask("checkout_issue", "again", **wanted)["success"]
 
 
+@pytest.mark.process
 def test_it_goes_on_after_redis_was_restarted(world: World) -> None:
     number = world.open_issue("P1", "BACKENDCODER")
     world.sync()
@@ -448,12 +449,12 @@ def _hears() -> bool:
         return False
 
 
+@pytest.mark.process
 def test_the_command_runs_until_it_is_told_to_stop(world: World, tmp_path) -> None:
     """As a process of its own: on an empty database, where every issue is unknown."""
-    env = {**os.environ, "BROKER_VAR": str(tmp_path)}
-    manage = [sys.executable, "manage.py"]
-    subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=BASE_DIR, env=env, check=True)
-    process = subprocess.Popen([*manage, "mirin"], cwd=BASE_DIR, env=env)
+    make_migrated_database(tmp_path)
+    env = {**os.environ, "BROKER_VAR": str(tmp_path), "DATABASE_URL": database_url(tmp_path)}
+    process = start_python("manage.py", "mirin", env=env)
     try:
         wait_for(_hears, "the command listens")
         asker = Asker()

@@ -17,6 +17,8 @@ from tasks.repositories import forget_repositories
 from tasks.services.sync import sync_repository
 from tests.tasks.world import BODY, PERSON, World
 
+pytestmark = pytest.mark.database
+
 OTHER = "/github/repos/broker-sandbox/other"
 
 

@@ -25,7 +25,7 @@ from tasks.services.repositories import configured_repository
 from tasks.services.snapshots import Seen, apply_issue, apply_issues, apply_pull
 from tasks.services.sync import Budget, budget_for, settle_labels, sync_repository
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 CODE = "/github/repos/broker-sandbox/demo"
 SETTLED = timedelta(seconds=10)  # after which no change of the same second can follow

@@ -24,7 +24,7 @@ from tasks.services.repositories import configured_repository
 from tasks.services.sync import sync_repository
 from tests.environment import REDIS
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 URL = "/webhooks/github"
 SECRET = "sandbox-webhook-secret"
@@ -383,6 +383,7 @@ def test_a_webhook_while_redis_takes_nothing_reaches_the_index_by_the_next_poll(
     assert store.get(f"poppo:issue:{raw['number']}") is not None
 
 
+@pytest.mark.process
 def test_without_redis_a_webhook_is_still_applied(repository):
     REDIS.process.kill()
     REDIS.process.wait()
@@ -393,6 +394,7 @@ def test_without_redis_a_webhook_is_still_applied(repository):
     assert Issue.objects.filter(number=7).exists()
 
 
+@pytest.mark.process
 def test_the_stand_in_sends_webhooks_that_are_applied(live_server, store):
     """Over real sockets: the stand-in signs and sends, the application applies and answers 202."""
     assert django_settings.BROKER.github.webhook_secret == SECRET
