@@ -78,8 +78,6 @@ def test_nothing_reads_the_environment_but_the_settings() -> None:
 
 LONG_FOR_NOW = {
     "tasks/services/assignment.py",
-    "tasks/services/snapshots.py",
-    "tasks/services/sync.py",
 }
 
 

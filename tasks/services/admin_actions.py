@@ -6,7 +6,6 @@ Every function answers with an empty string if it was done, else with the word f
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
@@ -16,12 +15,20 @@ from broker_project.lib.logs import get_logger
 from tasks.github.client import client_for
 from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import LIVE_STATES, PARKED, AssignmentState, IssueStatus
-from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
-from tasks.services.labels import changed_labels, labels_owed, store_labels
-from tasks.services.leases import end, try_to_pay
+from tasks.services.labels import (
+    LabelChanges,
+    changed_labels,
+    label_changes,
+    merged_changes,
+    send_label_changes,
+    store_labels,
+    try_label_changes,
+)
+from tasks.services.leases import end
 
 log = get_logger(__name__)
 
@@ -69,8 +76,8 @@ def park(repository: Repository, number: int, *, who: str, now: datetime) -> str
     )
     if live is not None:
         return _take_back(live, who=who, now=now, is_parked=True)
-    owed = labels_owed([PARKED], comment=parked_by(who))
-    return _change_labels(repository, number, labels, owed, "parked", who, now)
+    changes = label_changes([PARKED], comment=parked_by(who))
+    return _change_labels(repository, number, labels, changes, "parked", who, now)
 
 
 def offer_again(repository: Repository, number: int, *, who: str, now: datetime) -> str:
@@ -87,13 +94,13 @@ def offer_again(repository: Repository, number: int, *, who: str, now: datetime)
         return NOT_PARKED
     if PARKED in labels:
         refusal = _change_labels(
-            repository, number, labels, labels_owed(remove=[PARKED]), "offered again", who, now
+            repository, number, labels, label_changes(remove=[PARKED]), "offered again", who, now
         )
         if refusal:
             return refusal
     else:
         event = make_event(repository, number, "offered again", now=now, who=who, to_status="open")
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
     issues.update(lost_attempts=0, refused_reason="", coded_refusal=None)
     fixes.update(lost_attempts=0)
     project(repository, [number], now)
@@ -121,64 +128,44 @@ def _change_labels(
     repository: Repository,
     number: int,
     labels: list[str],
-    owed: dict[str, Any],
+    changes: LabelChanges,
     what: str,
     who: str,
     now: datetime,
 ) -> str:
-    """Change an idle issue's labels here and on GitHub. What GitHub does not take now is owed."""
+    """Change an idle issue's labels here and on GitHub. What GitHub does not take now is pending."""
     last = (
         Assignment.objects.select_related("agent", "repository")
         .filter(repository=repository, number=number)
         .order_by("-id")
         .first()
     )
-    if last is None and not _tell_github(repository, number, owed):
+    if last is None and not _tell_github(repository, number, changes):
         return GITHUB_SILENT
-    after = changed_labels(labels, owed)
-    word = IssueStatus.PARKED if PARKED in after else IssueStatus.OPEN
+    after = changed_labels(labels, changes)
+    before_word, after_word = (
+        IssueStatus.PARKED if PARKED in names else IssueStatus.OPEN for names in (labels, after)
+    )
     with transaction.atomic():
         if last is not None:
-            last.labels_due = Assignment.objects.select_for_update().get(pk=last.pk).labels_due
-            last.labels_due = merged(last.labels_due, owed)
+            pending = Assignment.objects.select_for_update().get(pk=last.pk).labels_due
+            last.labels_due = merged_changes(pending, changes)
             Assignment.objects.filter(pk=last.pk).update(labels_due=last.labels_due)
         store_labels(repository, number, after, now)
-        before = IssueStatus.PARKED if PARKED in labels else IssueStatus.OPEN
-        event = make_event(
-            repository, number, what, now=now, who=who, from_status=str(before), to_status=str(word)
-        )
-        Event.objects.bulk_create([event])
+        make_event(
+            repository, number, what, now=now, who=who, from_status=before_word, to_status=after_word
+        ).save(force_insert=True)
     project(repository, [number], now)
     if last is not None:
-        try_to_pay(last)
+        try_label_changes(last)
     return ""
 
 
-def _tell_github(repository: Repository, number: int, owed: dict[str, Any]) -> bool:
+def _tell_github(repository: Repository, number: int, changes: LabelChanges) -> bool:
     try:
-        client = client_for(repository)
-        if owed["add"]:
-            client.add_labels(number, owed["add"])
-        for name in owed["remove"]:
-            client.remove_label(number, name)
-        if comment := owed.get("comment"):
-            client.comment(number, comment)
+        send_label_changes(client_for(repository), number, changes)
     except OutsideError as error:
         log.warning("labels not changed", issue=number, error=str(error))
         return False
     mark_labels_changed(repository.pk, number)
     return True
-
-
-def merged(before: dict[str, Any] | None, owed: dict[str, Any]) -> dict[str, Any]:
-    """Both debts as one: the newer wish about a label stands."""
-    if before is None:
-        return owed
-    add = [name for name in before["add"] if name not in owed["remove"]]
-    remove = [name for name in before["remove"] if name not in owed["add"]]
-    comments = [text for text in (before.get("comment"), owed.get("comment")) if text]
-    return labels_owed(
-        dict.fromkeys([*add, *owed["add"]]),
-        dict.fromkeys([*remove, *owed["remove"]]),
-        "\n\n".join(comments),
-    )

@@ -62,6 +62,6 @@ def approve_edit(issue_id: int, seen_digest: str, *, who: str, now: datetime) ->
         if not EditedIssue.objects.filter(issue=issue).delete()[0]:
             return NOTHING_TO_APPROVE
         event = make_event(issue.repository, issue.number, "approved", now=now, who=who)
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
     project(issue.repository, [issue.number], now)
     return ""

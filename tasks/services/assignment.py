@@ -29,7 +29,7 @@ from tasks.prompts import build_prompt
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.agents import agent_named
 from tasks.services.events import make_event
-from tasks.services.labels import labels_owed, pay_labels
+from tasks.services.labels import label_changes, try_label_changes
 from tasks.services.refusals import remember_refused
 
 log = get_logger(__name__)
@@ -285,11 +285,11 @@ def make_answer(
 
 def undo(assignment: Assignment, error: OutsideError, now: datetime) -> None:
     """End the row, take the labels off (now or later), release the lock."""
-    owed = labels_owed(remove=[IN_PROGRESS, assignment.agent.name])
+    changes = label_changes(remove=[IN_PROGRESS, assignment.agent.name])
     reason = redact(str(error), 500)
     with transaction.atomic():
         is_ended = Assignment.objects.filter(pk=assignment.pk, state=AssignmentState.CLAIMING).update(
-            state=AssignmentState.ABORTED, ended_at=now, reason=reason, request_id=None, labels_due=owed
+            state=AssignmentState.ABORTED, ended_at=now, reason=reason, request_id=None, labels_due=changes
         )
         if is_ended:
             event = make_event(
@@ -305,11 +305,8 @@ def undo(assignment: Assignment, error: OutsideError, now: datetime) -> None:
             )
             event.save(force_insert=True)
     if is_ended:
-        assignment.state, assignment.labels_due = AssignmentState.ABORTED, owed
-        try:
-            pay_labels(client_for(assignment.repository), assignment)
-        except OutsideError as failure:
-            log.warning("labels not taken off yet", issue=assignment.number, error=str(failure))
+        assignment.state, assignment.labels_due = AssignmentState.ABORTED, changes
+        try_label_changes(assignment)
     give_back(assignment.repository, assignment.number, assignment.agent.name, now)
 
 

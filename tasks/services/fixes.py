@@ -10,11 +10,11 @@ from django.db import transaction
 from broker_project.lib.errors import Missing
 from broker_project.lib.redis import keys as k
 from tasks.github.client import client_for
-from tasks.models import Event, FixTask, PullRequest, Repository
+from tasks.models import FixTask, PullRequest, Repository
 from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event
-from tasks.services.sync import apply_pull
+from tasks.services.snapshots import apply_pull
 
 
 class UnknownPullRequest(Exception):
@@ -57,7 +57,7 @@ def request_fix(
             to_status="open",
             reason=Reason.of(ReasonCode.REVIEW_COMMENTS, count=len(comments)),
         )
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
     project(repository, [pull_number], now)
     return fix
 

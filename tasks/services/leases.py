@@ -11,7 +11,6 @@ from django.db.models import F
 from django.utils import timezone
 
 from broker_project.lib.claims import LeaseLost as LeaseLost
-from broker_project.lib.errors import OutsideError
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact, redact_value
 from broker_project.lib.redis import keys as k
@@ -20,6 +19,7 @@ from tasks.github.client import client_for
 from tasks.lifecycle import (
     ENDINGS_THAT_COUNT,
     IN_PROGRESS,
+    LIVE_STATES,
     NEEDS_REVIEW,
     PARKED,
     AssignmentState,
@@ -29,13 +29,20 @@ from tasks.lifecycle import (
     status_after,
     status_word,
 )
-from tasks.models import Assignment, Event, FixTask, Issue, PullRequest, Repository
+from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 from tasks.offers.heartbeat import lease_expires_at
 from tasks.offers.index import keys_of
 from tasks.offers.projector import project
 from tasks.reasons import Reason, ReasonCode
 from tasks.services.events import make_event, reason_columns
-from tasks.services.labels import changed_labels, labels_owed, pay_labels, store_labels
+from tasks.services.labels import (
+    LabelChanges,
+    changed_labels,
+    label_changes,
+    send_label_changes,
+    store_labels,
+    try_label_changes,
+)
 from tasks.services.reviews import remember_review
 
 log = get_logger(__name__)
@@ -127,25 +134,27 @@ def end(
     reason: Reason | str = "",
     **fields: Any,
 ) -> bool:
-    """End a live assignment; False if it was not live any more. Redis and GitHub follow; neither can undo it."""
+    """End a live assignment; False if it was not live any more. Redis and GitHub follow; neither can undo it.
+
+    One that was being made when it was read is left alone if it has gone live since.
+    """
     previous = assignment.state
+    if previous not in LIVE_STATES:
+        return False
     values: dict[str, Any] = {"state": state, "ended_at": now, **reason_columns(reason), **fields}
     if is_cancelled is not None:
         values["is_cancelled"] = is_cancelled
     with transaction.atomic():
-        ended = Assignment.objects.filter(
-            pk=assignment.pk, state__in=[AssignmentState.LIVE, AssignmentState.CLAIMING]
-        ).update(**values)
-        if not ended:
+        if not Assignment.objects.filter(pk=assignment.pk, state=previous).update(**values):
             return False
         for name, value in values.items():
             setattr(assignment, name, value)
         parked = is_parked or count_attempt(assignment, state)
-        owed = owed_after(assignment, state, parked)
-        Assignment.objects.filter(pk=assignment.pk).update(labels_due=owed)
-        assignment.labels_due = owed
+        changes = label_changes_after(assignment, state, parked)
+        Assignment.objects.filter(pk=assignment.pk).update(labels_due=changes)
+        assignment.labels_due = changes
         labels_before, is_open = current_issue(assignment)
-        labels = changed_labels(labels_before, owed)
+        labels = changed_labels(labels_before, changes)
         store_labels(assignment.repository, assignment.number, labels, now)
         settle_fix_task(assignment, state)
         by_labels = status_word(labels, is_open=is_open)
@@ -161,10 +170,10 @@ def end(
             reason=reason,
             assignment=assignment,
         )
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
     settle_review(assignment, state)
     show_ended(assignment, now)
-    try_to_pay(assignment)
+    try_label_changes(assignment)
     return True
 
 
@@ -185,7 +194,7 @@ def count_attempt(assignment: Assignment, state: AssignmentState) -> bool:
     return is_to_be_parked(attempts, settings.BROKER.max_attempts)
 
 
-def owed_after(assignment: Assignment, state: AssignmentState, parked: bool) -> dict[str, Any]:
+def label_changes_after(assignment: Assignment, state: AssignmentState, parked: bool) -> LabelChanges:
     add = []
     comment = ""
     if parked:
@@ -193,7 +202,7 @@ def owed_after(assignment: Assignment, state: AssignmentState, parked: bool) -> 
         comment = parking_comment(assignment, state)
     elif state is AssignmentState.COMPLETED and assignment.task_type != TaskType.FIX:
         add.append(NEEDS_REVIEW)
-    return labels_owed(add, [IN_PROGRESS, assignment.agent.name], comment)
+    return label_changes(add, [IN_PROGRESS, assignment.agent.name], comment)
 
 
 def parking_comment(assignment: Assignment, state: AssignmentState) -> str:
@@ -257,14 +266,6 @@ def show_ended(assignment: Assignment, now: datetime) -> None:
     project(assignment.repository, [assignment.number], now, counts=ending_counts(assignment), unlock=unlock)
 
 
-def try_to_pay(assignment: Assignment) -> None:
-    """Tell GitHub now if it listens; the pollers do it otherwise."""
-    try:
-        pay_labels(client_for(assignment.repository), assignment)
-    except OutsideError as error:
-        log.warning("labels follow later", issue=assignment.number, error=str(error))
-
-
 def finish_previous(repository: Repository, number: int, agent_name: str, now: datetime) -> None:
     """The next request of an agent ends what it had: both labels off, ``needs-review`` on (seed 001).
 
@@ -290,13 +291,10 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
         redis_client().delete(keys_of(repository).key(k.AGENT_CURRENT_TASK, agent=agent_name))
         project(repository, [number], now)
         return
-    client = client_for(repository)
-    client.add_labels(number, [NEEDS_REVIEW])
-    for name in (IN_PROGRESS, agent_name):
-        client.remove_label(number, name)
-    owed = labels_owed([NEEDS_REVIEW], [IN_PROGRESS, agent_name])
+    changes = label_changes([NEEDS_REVIEW], [IN_PROGRESS, agent_name])
+    send_label_changes(client_for(repository), number, changes)
     with transaction.atomic():
-        store_labels(repository, number, changed_labels(issue.labels, owed), now)
+        store_labels(repository, number, changed_labels(issue.labels, changes), now)
         event = make_event(
             repository,
             number,
@@ -307,7 +305,7 @@ def finish_previous(repository: Repository, number: int, agent_name: str, now: d
             to_status=str(IssueStatus.NEEDS_REVIEW),
             reason=Reason.of(ReasonCode.LABELS_SUPERSEDED),
         )
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
     project(repository, [number], now)
 
 

@@ -18,7 +18,7 @@ from tasks.models import Agent, Assignment, FixTask, Issue, Repository
 from tasks.offers.index import keys_of
 from tasks.offers.projector import project, rebuild_if_needed
 from tasks.reasons import Reason, ReasonCode
-from tasks.services.labels import changed_labels, labels_owed, store_labels
+from tasks.services.labels import changed_labels, label_changes, send_label_changes, store_labels
 from tasks.services.leases import end, lost_before, show_ended
 
 log = get_logger(__name__)
@@ -136,19 +136,13 @@ def sweep_labels(repository: Repository, now: datetime) -> int:
             repository=repository, number=issue.number, agent__name__in=agents
         ).exists():
             continue
+        changes = label_changes(remove=[IN_PROGRESS, *agents])
         try:
-            client = client_for(repository)
-            for name in (IN_PROGRESS, *agents):
-                client.remove_label(issue.number, name)
+            send_label_changes(client_for(repository), issue.number, changes)
         except OutsideError as error:
             log.warning("stray labels stay until the next sweep", issue=issue.number, error=str(error))
             continue
-        store_labels(
-            repository,
-            issue.number,
-            changed_labels(issue.labels, labels_owed(remove=[IN_PROGRESS, *agents])),
-            now,
-        )
+        store_labels(repository, issue.number, changed_labels(issue.labels, changes), now)
         project(repository, [issue.number], now)
         count += 1
     return count

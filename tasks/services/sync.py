@@ -1,4 +1,4 @@
-"""One look at a repository on GitHub: issues, pull requests, review comments, labels that are owed.
+"""One look at a repository on GitHub: issues, pull requests, review comments, pending labels.
 
 The poll is the truth and webhooks are a hint: whatever a webhook missed or got wrong, the next poll mends. A
 quiet repository costs two or three requests that answer 304, which GitHub does not count.
@@ -17,39 +17,24 @@ from django.conf import settings
 from django.utils import timezone
 
 from broker_project.lib.config.dynamic import RateLimit, read_rate_limit
-from broker_project.lib.errors import BadAnswer, Missing, OutsideError, Rejected
+from broker_project.lib.errors import BadAnswer, Missing, Rejected
 from broker_project.lib.logs import get_logger
-from broker_project.lib.redaction import redact
 from tasks.github.answers import Json
 from tasks.github.client import GitHubClient, client_for
 from tasks.lifecycle import NEEDS_REVIEW, REVIEW_DONE
-from tasks.models import Assignment, Event, Issue, PullRequest, Repository
+from tasks.models import Issue, PullRequest, Repository
 from tasks.offers.projector import rebuild_if_needed, write_projection
 from tasks.services.events import make_event
-from tasks.services.labels import pay_labels, store_labels
+from tasks.services.labels import apply_pending_label_changes, store_labels
 from tasks.services.refusals import retry_refused
-from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
+from tasks.services.snapshot_labels import SnapshotSource
 from tasks.services.snapshots import (
     Changes,
-    Seen,
-    apply_issue,
     apply_issues,
-    apply_pull,
     apply_pulls,
     close_vanished,
 )
-
-__all__ = [
-    "Budget",
-    "apply_issue",
-    "apply_pull",
-    "budget_for",
-    "configured_repository",
-    "current_budget",
-    "settle_labels",
-    "sync_repository",
-]
 
 log = get_logger(__name__)
 
@@ -59,7 +44,7 @@ SMALL = 100  # open issues that one page lists: reading them all costs one reque
 MAX_LOOKS = 50  # single looks at what a listing lacked, a run
 MAX_COMMENT_LOOKS = 50
 MAX_REVIEW_DONE = 30  # GitHub takes some 80 writes a minute from everybody together
-MAX_DEBTS = 50
+MAX_LABEL_CHANGES = 50  # assignments whose pending labels one run applies
 LOW_SHARE, SPENT_SHARE, LOW_REQUESTS = 0.10, 0.02, 100
 
 Report = Callable[[str], None]
@@ -123,7 +108,7 @@ def sync_repository(
         run.counts["slowed_by_rate_limit"] = 1
         is_full = False
     try:
-        run.counts["labels_settled"] = settle_labels(repository, MAX_DEBTS)
+        run.counts["labels_settled"] = apply_pending_label_changes(repository, MAX_LABEL_CHANGES)
         sync_changed_issues(run)
         if is_full:
             sync_all_issues(run)
@@ -244,17 +229,20 @@ def read_page(run: Run, items: list[Json], asked_at: datetime) -> set[int]:
 
 
 def apply_readable(
-    run: Run, apply: Callable[[Repository, list[Json], Seen], Changes], items: list[Json], asked_at: datetime
+    run: Run,
+    apply: Callable[[Repository, list[Json], SnapshotSource], Changes],
+    items: list[Json],
+    asked_at: datetime,
 ) -> tuple[Changes, list[Json]]:
     """Apply one page; what of it was applied. One that makes no sense does not keep the others back."""
-    seen = Seen(run.now, asked_at=asked_at)
+    source = SnapshotSource(run.now, asked_at=asked_at)
     try:
-        return apply(run.repository, items, seen), items
+        return apply(run.repository, items, source), items
     except BadAnswer:
         changes, readable = Changes(), []
     for item in items:
         try:
-            changes.add(apply(run.repository, [item], seen))
+            changes.add(apply(run.repository, [item], source))
             readable.append(item)
         except BadAnswer as error:
             log.warning("left out of a listing", number=str(item.get("number"))[:20], error=str(error))
@@ -365,43 +353,5 @@ def mark_reviews_done(run: Run) -> None:
             continue
         store_labels(run.repository, pull.number, labels, run.now)
         event = make_event(run.repository, pull.number, REVIEW_DONE, now=run.now, who="poll")
-        Event.objects.bulk_create([event])
+        event.save(force_insert=True)
         run.counts["review_done"] += 1
-
-
-# Labels that are owed
-
-
-def settle_labels(repository: Repository, limit: int) -> int:
-    """Pay what ended assignments owe, oldest first. An outage stops it; the next run goes on."""
-    debts = Assignment.objects.filter(repository=repository, labels_due__isnull=False)
-    paid = 0
-    for assignment in debts.select_related("agent", "repository").order_by("id")[:limit]:
-        try:
-            paid += pay_labels(client_for(repository), assignment)
-        except (Missing, Rejected) as error:
-            forgive(assignment, error)
-            paid += 1
-        except OutsideError as error:
-            log.warning("labels follow later", issue=assignment.number, error=str(error))
-            break
-    return paid
-
-
-def forgive(assignment: Assignment, error: OutsideError) -> None:
-    """GitHub will never take these labels: the issue is gone, or it refuses them. That goes on record."""
-    due = Assignment.objects.filter(pk=assignment.pk, labels_due__isnull=False)
-    if due.update(labels_due=None):
-        Event.objects.bulk_create(
-            [
-                make_event(
-                    assignment.repository,
-                    assignment.number,
-                    "labels given up",
-                    now=assignment.ended_at or assignment.created_at,
-                    who="poll",
-                    reason=redact(error.message, 300),
-                    assignment=assignment,
-                )
-            ]
-        )

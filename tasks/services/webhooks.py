@@ -19,7 +19,8 @@ from tasks.models import Issue, PullRequest, Repository, WebhookDelivery
 from tasks.offers.projector import project
 from tasks.services.repositories import configured_repository
 from tasks.services.reviews import digest_comments, store_digest
-from tasks.services.snapshots import LabelChange, Seen, apply_issues, apply_pulls, close_vanished
+from tasks.services.snapshot_labels import LabelEvent, SnapshotSource
+from tasks.services.snapshots import apply_issues, apply_pulls, close_vanished
 
 log = get_logger(__name__)
 
@@ -82,11 +83,11 @@ def on_issue(repository: Repository, payload: Json, now: datetime) -> set[int]:
     issue = as_object(payload.get("issue"))
     if payload.get("action") in ("deleted", "transferred") and "comment" not in payload:
         return close_vanished(repository, read_number(issue), now, who=sender(payload))
-    return apply_issues(repository, [issue], seen(payload, now)).numbers
+    return apply_issues(repository, [issue], source_of(payload, now)).numbers
 
 
 def on_pull(repository: Repository, payload: Json, now: datetime) -> set[int]:
-    return apply_pulls(repository, [as_object(payload.get("pull_request"))], seen(payload, now)).numbers
+    return apply_pulls(repository, [as_object(payload.get("pull_request"))], source_of(payload, now)).numbers
 
 
 def on_label(repository: Repository, payload: Json, now: datetime) -> set[int]:
@@ -105,16 +106,16 @@ HANDLERS: dict[str, Callable[[Repository, Json, datetime], set[int]]] = {
 }
 
 
-def seen(payload: Json, now: datetime) -> Seen:
-    return Seen(now, label_change=label_change(payload), who=sender(payload))
+def source_of(payload: Json, now: datetime) -> SnapshotSource:
+    return SnapshotSource(now, label_event=label_event(payload), who=sender(payload))
 
 
-def label_change(payload: Json) -> LabelChange | None:
+def label_event(payload: Json) -> LabelEvent | None:
     action, label = payload.get("action"), payload.get("label")
     name = label.get("name") if isinstance(label, dict) else None
     if action not in ("labeled", "unlabeled") or not isinstance(name, str):
         return None
-    return LabelChange(our_word(name), action == "labeled")
+    return LabelEvent(our_word(name), action == "labeled")
 
 
 def sender(payload: Json) -> str:

@@ -22,8 +22,7 @@ from broker_project.lib.redis.locks import acquire_lock, release_lock
 from broker_project.ops.clock.pollers import PollOptions
 from tasks.models import Agent, Assignment, Event, FixTask, Issue
 from tasks.pollers import sweep_zombies
-from tasks.services.labels import PAYING_SECONDS
-from tasks.services.sync import settle_labels
+from tasks.services.labels import APPLY_SECONDS, apply_pending_label_changes
 from tests.tasks.world import BODY, World
 
 pytestmark = pytest.mark.database
@@ -500,7 +499,7 @@ def test_the_prompt_fences_what_strangers_wrote(world: World) -> None:
     assert "\u200b" not in prompt
 
 
-def test_a_debt_of_labels_is_paid_once_when_several_find_it(world: World) -> None:
+def test_pending_labels_are_applied_once_when_several_find_them(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
     task = world.given()
@@ -513,7 +512,7 @@ def test_a_debt_of_labels_is_paid_once_when_several_find_it(world: World) -> Non
     def settle(_number: int) -> int:
         try:
             start.wait()
-            return settle_labels(world.repository, 50)
+            return apply_pending_label_changes(world.repository, 50)
         finally:
             connections.close_all()
 
@@ -524,7 +523,7 @@ def test_a_debt_of_labels_is_paid_once_when_several_find_it(world: World) -> Non
     assert world.labels(number) == {*DEV, "needs-review"}
 
 
-def test_who_dies_while_paying_keeps_nobody_from_it_for_long(world: World) -> None:
+def test_a_process_that_dies_while_it_applies_labels_blocks_them_for_a_limited_time(world: World) -> None:
     number = world.open_issue(*DEV)
     world.sync()
     task = world.given()
@@ -532,9 +531,9 @@ def test_who_dies_while_paying_keeps_nobody_from_it_for_long(world: World) -> No
     world.post(f"/assignments/{task['assignment_id']}/complete")
     world.sandbox.clear_faults()
     lock = world.key(k.LOCK_PROCESS, name=f"labels-{task['assignment_id']}")
-    assert acquire_lock(world.store, lock, "a process that is gone", PAYING_SECONDS)
-    assert settle_labels(world.repository, 50) == 0
-    assert 0 < world.store.ttl(lock) <= PAYING_SECONDS
+    assert acquire_lock(world.store, lock, "a process that is gone", APPLY_SECONDS)
+    assert apply_pending_label_changes(world.repository, 50) == 0
+    assert 0 < world.store.ttl(lock) <= APPLY_SECONDS
     world.store.delete(lock)  # as its time to live does
-    assert settle_labels(world.repository, 50) == 1
+    assert apply_pending_label_changes(world.repository, 50) == 1
     assert world.labels(number) == {*DEV, "needs-review"}

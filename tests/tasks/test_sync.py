@@ -21,9 +21,11 @@ from tasks.github.label_marks import mark_labels_changed
 from tasks.models import Agent, Assignment, Event, Issue, PullRequest, Repository
 from tasks.offers.projector import project
 from tasks.pollers import poll_issues
+from tasks.services.labels import apply_pending_label_changes
 from tasks.services.repositories import configured_repository
-from tasks.services.snapshots import Seen, apply_issue, apply_issues, apply_pull
-from tasks.services.sync import Budget, budget_for, settle_labels, sync_repository
+from tasks.services.snapshot_labels import SnapshotSource
+from tasks.services.snapshots import apply_issues, apply_pull
+from tasks.services.sync import Budget, budget_for, sync_repository
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
@@ -46,6 +48,10 @@ def hub(sandbox: SandboxHandle, store: redis.Redis) -> SandboxHandle:
 @pytest.fixture
 def repository(db) -> Repository:
     return configured_repository()
+
+
+def apply_issue(repository: Repository, raw: Any, now: datetime) -> set[int]:
+    return apply_issues(repository, [raw], SnapshotSource(now)).numbers
 
 
 def sync(repository: Repository, at: datetime | None = None) -> dict[str, int]:
@@ -522,19 +528,19 @@ def test_labels_changed_by_us_after_the_listing_was_asked_for_are_kept(hub, repo
     asked_at = timezone.now()
     Issue.objects.filter(number=number).update(labels=["P1", "BACKENDCODER", "parked"], lost_attempts=3)
     mark_labels_changed(repository.pk, number)
-    changes = apply_issues(repository, [stale], Seen(timezone.now(), asked_at=asked_at))
+    changes = apply_issues(repository, [stale], SnapshotSource(timezone.now(), asked_at=asked_at))
     issue = issue_of(repository, number)
     assert issue.labels == ["P1", "BACKENDCODER", "parked"]
     assert [label["name"] for label in issue.raw["labels"]] == issue.labels
     assert issue.title == "A person's change"
     assert issue.lost_attempts == 3
     assert changes.held == {number}
-    later = apply_issues(repository, [stale], Seen(timezone.now(), asked_at=timezone.now()))
+    later = apply_issues(repository, [stale], SnapshotSource(timezone.now(), asked_at=timezone.now()))
     assert later.held == set()
     assert issue_of(repository, number).lost_attempts == 0
 
 
-def owe(repository: Repository, agent: Agent, hub: SandboxHandle) -> tuple[int, Assignment]:
+def leave_pending(repository: Repository, agent: Agent, hub: SandboxHandle) -> tuple[int, Assignment]:
     """A completed task whose labels GitHub does not know yet."""
     number = open_issue(hub, labels=("P1", "BACKENDCODER", "in-progress", "agent-1"))
     due = {"add": ["needs-review"], "remove": ["in-progress", "agent-1"]}
@@ -544,10 +550,10 @@ def owe(repository: Repository, agent: Agent, hub: SandboxHandle) -> tuple[int, 
     return number, ended
 
 
-def test_owed_labels_are_paid_after_an_outage(hub, repository, agent):
-    number, ended = owe(repository, agent, hub)
+def test_pending_labels_are_applied_after_an_outage(hub, repository, agent):
+    number, ended = leave_pending(repository, agent, hub)
     hub.fault("github", "status", status=503, path="labels", times=2)
-    assert settle_labels(repository, 10) == 0
+    assert apply_pending_label_changes(repository, 10) == 0
     ended.refresh_from_db()
     assert ended.labels_due is not None
     hub.clear_faults()
@@ -558,7 +564,7 @@ def test_owed_labels_are_paid_after_an_outage(hub, repository, agent):
     assert set(issue_of(repository, number).labels) == {"P1", "BACKENDCODER", "needs-review"}
 
 
-def test_while_labels_are_owed_the_row_has_them_already(hub, repository, agent):
+def test_while_labels_are_pending_the_row_has_them_already(hub, repository, agent):
     number = open_issue(hub)
     sync(repository)
     person(hub, "POST", f"/issues/{number}/labels", {"labels": ["in-progress", "agent-1"]})
@@ -569,7 +575,7 @@ def test_while_labels_are_owed_the_row_has_them_already(hub, repository, agent):
     assert set(issue_of(repository, number).labels) == {"P1", "BACKENDCODER", "needs-review"}
 
 
-def test_labels_owed_to_an_issue_that_is_gone_are_forgiven(hub, repository, agent):
+def test_labels_pending_for_an_issue_that_is_gone_are_given_up(hub, repository, agent):
     ended = make_assignment(
         repository,
         agent,
