@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
@@ -18,9 +20,10 @@ from random import SystemRandom
 from tests.soak.chaos import Chaos
 from tests.soak.conductor import Conductor
 from tests.soak.disk import Disk, NoDisk, check_writing_can_be_forbidden, small_disk
+from tests.soak.ledger import Ledger
 from tests.soak.plan import chaos_plan, plan
 from tests.soak.report import chaos_report, report
-from tests.soak.site import Site, opened_site
+from tests.soak.site import opened_site
 from tests.soak.soak import Soak
 
 CALM_SECONDS = 10.0  # at the beginning: everything is seen to work before it is broken
@@ -127,13 +130,16 @@ def carry_out(run: Conductor) -> None:
         asyncio.run(run.run())
     finally:
         run.people.close()
-        keep_sightings(run.site, run)
+        keep_evidence(run.site.folder, run.ledger)
 
 
-def keep_sightings(site: Site, run: Conductor) -> None:
-    """Beside the logs, for whoever looks into what went wrong."""
-    lines = [seen.as_line() for seen in run.ledger.sightings]
-    (site.folder / "clients.jsonl").write_text("\n".join(lines), encoding="utf-8")
+def keep_evidence(folder: Path, ledger: Ledger) -> None:
+    """Beside the logs, for whoever looks into what went wrong: one JSON object a line."""
+    faults = [json.dumps(asdict(run)) for run in ledger.fault_runs]
+    opened = [json.dumps({"issue": number, "at": at}) for number, at in ledger.opened.items()]
+    clients = [seen.as_line() for seen in ledger.sightings]
+    for name, lines in (("faults", faults), ("opened", opened), ("clients", clients)):
+        (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

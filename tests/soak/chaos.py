@@ -22,7 +22,8 @@ from tests.soak.plan import Planned
 from tests.soak.sightings import REQUEST
 
 PROGRESS_SECONDS = 10.0
-BACKLOG_PER_AGENT = 2  # issues that nobody has had yet
+# Issues that nobody has had yet: more than are taken until a lost webhook is made up for by the next poll.
+BACKLOG_PER_AGENT = 12
 WARM_UP_SECONDS = 120.0
 RECOVERY_SECONDS = 60.0  # so long the next fault waits for a task to be given
 QUIET_SECONDS = 150.0
@@ -51,14 +52,16 @@ class Chaos(Conductor):
     manners = "chaos"
 
     def helpers(self) -> list[Coroutine[Any, Any, None]]:
-        backlog = BACKLOG_PER_AGENT * len(self.crew.names)
         return [
             self.tick(FEEDS, SWEEP_SECONDS),
-            self.every(1, self.unless_away(lambda: self.people.keep_backlog(backlog))),
+            self.every(1, self.unless_away(self.keep_backlog)),
             self.every(4, self.unless_away(self.people.publish_news)),
             self.every(2, self.read_gauges),
             self.every(PROGRESS_SECONDS, self.show_progress),
         ]
+
+    def keep_backlog(self) -> None:
+        self.people.keep_backlog(BACKLOG_PER_AGENT * len(self.crew.names))
 
     def unless_away(self, act: Callable[[], None]) -> Callable[[], None]:
         """People meet the same faults, and try again."""
@@ -88,12 +91,17 @@ class Chaos(Conductor):
         self.figures.ended_at = time.time()
 
     async def warm_up(self, others: list[asyncio.Task[None]]) -> None:
-        """The clock starts when there are as many tasks as agents."""
-        while len(self.ledger.tasks) < len(self.crew.names):
+        """The clock starts when the backlog is known and there are as many tasks as agents."""
+        await self.pause_until(lambda: bool(self.ledger.opened), others)
+        await self.poll("issues", "--force")
+        await self.pause_until(lambda: len(self.ledger.tasks) >= len(self.crew.names), others)
+        self.began = time.monotonic()
+
+    async def pause_until(self, look: Callable[[], bool], others: list[asyncio.Task[None]]) -> None:
+        while not look():
             if self.elapsed > WARM_UP_SECONDS:
                 raise AssertionError(f"{len(self.ledger.tasks)} tasks given before the first fault")
             await self.pause(self.elapsed + 0.2, others)
-        self.began = time.monotonic()
 
     def planned_end(self, planned: Planned) -> float:
         return float(planned.at + planned.facts.get("seconds", 0.0))
