@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_project.ops.clock.pollers import poller_table
 from tools.walks import (
     DOCUMENT,
+    Walks,
     as_list,
     changes_of_file,
     documented_walks,
     files_in_order,
     quietest,
     step_of,
+    traced_walks,
     with_walks,
 )
 
 NAMES = {"request-task", "heartbeat", "webhook", "item", "match"}
+# The aim is 20. This number only goes down.
+MOST_FILES_FOR_A_TASK = 35
+
+
+@pytest.fixture(scope="module")
+def walks() -> Walks:
+    return traced_walks()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_the_document_has_the_walk_of_a_traced_run(name: str, walks: Walks) -> None:
+    assert documented_walks(DOCUMENT.read_text(encoding="utf-8"))[name] == as_list(walks[name])
+
+
+@pytest.mark.slow
+def test_a_task_is_given_in_few_files(walks: Walks) -> None:
+    assert len(files_in_order(walks["request-task"])) <= MOST_FILES_FOR_A_TASK
 
 
 def test_a_walk_has_each_file_once_in_the_order_of_first_entry() -> None:
