@@ -87,7 +87,7 @@ def write_archive(path: Path, heading: Heading, files: Mapping[str, Path]) -> No
 
 def check_target(path: Path, *, with_database: bool) -> None:
     """Only an earlier backup of the same kind, or nothing, may be replaced."""
-    if path.is_dir():
+    if path.is_dir() and with_database:
         raise BadBackup(f"{path} is a folder; name a file.")
     if path.exists() and not path.is_file():
         raise BadBackup(f"{path} is not a file.")

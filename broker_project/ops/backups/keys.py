@@ -76,7 +76,7 @@ def backup_keys(
     progress: Progress = no_progress,
 ) -> int:
     """Write every key that matches into a backup of its own; how many. Raises ``LockHeld`` and :class:`BadBackup`."""
-    if not is_without_container(path):
+    if not (path.is_file() and is_without_container(path)):
         check_target(path, with_database=False)
     with work_folder() as folder:
         count = write_keys(client, folder / KEYS, pattern, name=name, progress=progress)
@@ -148,10 +148,11 @@ def now_ms(client: redis.Redis) -> int:
 
 def is_without_container(path: Path) -> bool:
     """Whether ``keys backup`` wrote the file before all backups had the same container."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return FORMAT_BEFORE.encode() in stream.readline(1000)
+    try:
+        with path.open("rb") as stream:
+            return FORMAT_BEFORE.encode() in stream.readline(1000)
+    except OSError as error:
+        raise BadBackup(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_keys(part: Path, shown: Path | None = None) -> Iterator[StoredKey]:
