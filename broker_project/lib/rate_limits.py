@@ -15,15 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
 from django.conf import settings
+from django.http import HttpRequest
 
 from broker_project.lib.config.access import AccessConfig, Network, Rate
 from broker_project.lib.logs import get_logger
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
 
 log = get_logger(__name__)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -37,9 +38,6 @@ from broker_project.ops.redis_console.scanning import (
 )
 from broker_project.ops.redis_console.usage import measure_usage
 from broker_project.ops.redis_console.values import view_key
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 log = get_logger(__name__)
 
