@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
-from django.contrib.contenttypes.models import ContentType
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -147,14 +146,7 @@ def picture(text: str) -> SafeString:
 
 
 def record(user: User, what: str) -> None:
-    LogEntry.objects.create(
-        user_id=user.pk,
-        content_type=ContentType.objects.get_for_model(User),
-        object_id=str(user.pk),
-        object_repr=user.get_username()[:200],
-        action_flag=CHANGE,
-        change_message=what,
-    )
+    LogEntry.objects.log_actions(user.pk, [user], CHANGE, what)
 
 
 def page(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
