@@ -7,12 +7,12 @@ the issue's own text, for programs that compare or quote it.
 from __future__ import annotations
 
 import string
-import time
 from typing import Any
 
 from django.conf import settings
 
 from broker_project.lib.hidden_text import without_hidden
+from broker_project.lib.kept import Kept
 from broker_project.lib.prompt_fences import fence
 from tasks.lifecycle import TaskType
 from tasks.models import PromptTemplate
@@ -35,7 +35,6 @@ PLACEHOLDERS = frozenset(
 )
 MAX_TITLE_CHARACTERS = 500
 MAX_BODY_CHARACTERS = 60_000
-FRESH_SECONDS = 5.0
 
 
 class UnknownPlaceholder(ValueError):
@@ -55,21 +54,21 @@ def check_template(body: str) -> None:
             raise ValueError(f"{{{name}}} takes no format")
 
 
-_templates: dict[TaskType, tuple[float, str]] = {}
-
-
-def current_template(task_type: TaskType) -> str:
-    """The operator's text in the default language, else in the other, else the built-in one. Fresh within seconds."""
-    kept = _templates.get(task_type)
-    if kept is not None and time.monotonic() - kept[0] < FRESH_SECONDS:
-        return kept[1]
+def _read_templates(last: dict[TaskType, str] | None) -> dict[TaskType, str]:
+    """For each type the operator's text in the default language, else in the other, else the built-in one."""
     language = settings.LANGUAGE_CODE
-    rows = dict(
-        PromptTemplate.objects.filter(task_type=task_type, is_enabled=True).values_list("language", "body")
-    )
-    text = rows.get(language) or next(iter(rows.values()), None) or DEFAULTS[task_type, language]
-    _templates[task_type] = (time.monotonic(), text)
-    return text
+    rows = PromptTemplate.objects.filter(is_enabled=True).values_list("task_type", "language", "body")
+    bodies = {(task_type, given): body for task_type, given, body in rows}
+    found = {}
+    for task_type in TaskType:
+        others = (body for (kind, _), body in bodies.items() if kind == task_type)
+        found[task_type] = (
+            bodies.get((task_type, language)) or next(others, None) or DEFAULTS[task_type, language]
+        )
+    return found
+
+
+_templates = Kept(_read_templates, seconds=5.0)
 
 
 def build_prompt(
@@ -100,7 +99,7 @@ def build_prompt(
         "pull_request_url": one_line(pull_request_url),
         "comments": material("comments", "\n".join(comment_line(comment) for comment in comments)),
     }
-    return current_template(task_type).format_map(values)
+    return _templates.get()[task_type].format_map(values)
 
 
 def comment_line(comment: Any) -> str:
