@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -21,24 +20,26 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from broker_project.console.admin_base import (
-    ACTION_SECONDS,
     ActionReport,
     EvidenceAdmin,
     ListPage,
     OneRowAdmin,
     TimelineAdmin,
     confirmed_action,
-    in_time,
+    primary_keys,
+    run_each,
+    who,
 )
 from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.claims import LeaseLost
+from broker_project.lib.errors import ActionFailed, ActionRefused
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
 from feeds import explanation as standing
 from feeds import selectors
 from feeds.lifecycle import EVENT_WORDS, FAILURES, WAITING, Outcome, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
-from feeds.services.actions import Refusal, edit_summary, retry_item, skip_item
+from feeds.services.actions import edit_summary, retry_item, skip_item
 from feeds.services.ingest import fetch_feed, pause_feed, resume_feed
 from feeds.services.processing import (
     DEFAULT_LIMITS,
@@ -141,26 +142,32 @@ class ItemAdmin(EvidenceAdmin[Item]):
         warning=_("Summaries that were not posted are thrown away."),
     )
     def retry(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
-        return _for_each(
-            queryset, _("set to retry"), lambda pk: retry_item(pk, _who(request), timezone.now())
+        return run_each(
+            primary_keys(queryset),
+            _("set to retry"),
+            lambda pk: retry_item(pk, who(request), timezone.now()),
         )
 
     @confirmed_action(description=_("Skip: never to be posted"))
     def skip(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
-        return _for_each(queryset, _("skipped"), lambda pk: skip_item(pk, _who(request), timezone.now()))
+        return run_each(
+            primary_keys(queryset),
+            _("skipped"),
+            lambda pk: skip_item(pk, who(request), timezone.now()),
+        )
 
     @confirmed_action(
         description=_("Screen now"), warning=_("Every item is fetched and judged while you wait.")
     )
     def screen_now(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
-        return _run_steps(queryset, _("screened"), _who(request), list(WAITING), screen_item)
+        return _run_steps(queryset, _("screened"), who(request), list(WAITING), screen_item)
 
     @confirmed_action(
         description=_("Summarise and post now"),
         warning=_("Every item is summarised and posted while you wait."),
     )
     def summarise_now(self, request: HttpRequest, queryset: QuerySet[Item]) -> ActionReport:
-        return _run_steps(queryset, _("summarised"), _who(request), [Status.PENDING], summarise_item)
+        return _run_steps(queryset, _("summarised"), who(request), [Status.PENDING], summarise_item)
 
     # Pages
 
@@ -176,11 +183,14 @@ class ItemAdmin(EvidenceAdmin[Item]):
         text = request.POST.get("summary", "")
         if len(text) > MAX_SUMMARY_LENGTH:
             self.message_user(request, gettext("The summary is too long."), messages.ERROR)
-        elif refusal := edit_summary(item.pk, text, _who(request), timezone.now()):
-            why = gettext("The summary was left alone (%(why)s).") % {"why": refusal.why}
-            self.message_user(request, why, messages.WARNING)
         else:
-            self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
+            try:
+                edit_summary(item.pk, text, who(request), timezone.now())
+            except ActionRefused as refusal:
+                why = gettext("The summary was left alone (%(why)s).") % {"why": refusal.sentence}
+                self.message_user(request, why, messages.WARNING)
+            else:
+                self.message_user(request, gettext("The summary was saved."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:feeds_item_change", args=[item.pk]))
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
@@ -233,21 +243,6 @@ def _post_of(item: Item) -> Post | None:
     return getattr(item, "post", None)
 
 
-def _who(request: HttpRequest) -> str:
-    return request.user.get_username()
-
-
-def _for_each(queryset: QuerySet[Item], done: Any, service: Callable[[int], Refusal | None]) -> ActionReport:
-    report = ActionReport(done)
-    for pk in in_time(list(queryset.values_list("pk", flat=True)), report):
-        refusal = service(pk)
-        if refusal is None:
-            report.changed += 1
-        else:
-            report.leave(refusal.why)
-    return report
-
-
 def _run_steps(
     queryset: QuerySet[Item],
     done: Any,
@@ -256,28 +251,23 @@ def _run_steps(
     step: Callable[[int, Tools], Outcome | None],
 ) -> ActionReport:
     """A step for each chosen row in the right status, until the time is up."""
-    report = ActionReport(done)
-    deadline = time.monotonic() + ACTION_SECONDS
     tools = make_tools(who)
+
+    def take_step(row: tuple[int, int]) -> None:
+        pk, status = row
+        if status not in statuses:
+            raise ActionRefused(Status(status).label)
+        try:
+            outcome = step(pk, tools)
+        except LeaseLost:
+            outcome = None
+        if outcome is None:
+            raise ActionRefused(_("being worked on"))
+        if outcome in FAILURES:
+            raise ActionFailed(EVENT_WORDS[outcome.value])
+
     with tools.fetcher:
-        for pk, status in list(queryset.values_list("pk", "status")):
-            if status not in statuses:
-                report.leave(Status(status).label)
-                continue
-            if time.monotonic() > deadline:
-                report.leave(_("no time left, choose it again"))
-                continue
-            try:
-                outcome = step(pk, tools)
-            except LeaseLost:
-                outcome = None
-            if outcome is None:
-                report.leave(_("being worked on"))
-            elif outcome in FAILURES:
-                report.fail(EVENT_WORDS[outcome.value])
-            else:
-                report.changed += 1
-    return report
+        return run_each(list(queryset.values_list("pk", "status")), done, take_step)
 
 
 @admin.register(Feed)
@@ -334,39 +324,22 @@ class FeedAdmin(ListPage[Feed]):
 
     @confirmed_action(description=_("Fetch now"), permission="change")
     def fetch_now(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
-        report = ActionReport(_("fetched"))
-        deadline = time.monotonic() + ACTION_SECONDS
+        def fetch(feed: Feed) -> None:
+            if not feed.is_enabled:
+                raise ActionRefused(_("paused"))
+            if error := fetch_feed(feed, fetcher, timezone.now()).error:
+                raise ActionRefused(error[:200])
+
         with Fetcher(settings.BROKER.allowed_private_hosts) as fetcher:
-            for feed in list(queryset):
-                if not feed.is_enabled:
-                    report.leave(_("paused"))
-                elif time.monotonic() > deadline:
-                    report.leave(_("no time left, choose it again"))
-                elif error := fetch_feed(feed, fetcher, timezone.now()).error:
-                    report.leave(error[:200])
-                else:
-                    report.changed += 1
-        return report
+            return run_each(list(queryset), _("fetched"), fetch)
 
     @confirmed_action(description=_("Pause"), permission="change")
     def pause(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
-        report = ActionReport(_("paused"))
-        for pk in list(queryset.values_list("pk", flat=True)):
-            if pause_feed(pk):
-                report.changed += 1
-            else:
-                report.leave(_("paused already"))
-        return report
+        return run_each(primary_keys(queryset), _("paused"), pause_feed)
 
     @confirmed_action(description=_("Resume"), permission="change")
     def resume(self, request: HttpRequest, queryset: QuerySet[Feed]) -> ActionReport:
-        report = ActionReport(_("resumed"))
-        for pk in list(queryset.values_list("pk", flat=True)):
-            if resume_feed(pk, timezone.now()):
-                report.changed += 1
-            else:
-                report.leave(_("not paused"))
-        return report
+        return run_each(primary_keys(queryset), _("resumed"), lambda pk: resume_feed(pk, timezone.now()))
 
 
 class EventFilter(admin.SimpleListFilter):

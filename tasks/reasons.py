@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext_noop as _
+
+from broker_project.lib.errors import ActionRefused
 
 Parameter = str | int | tuple[str, ...] | tuple[int, ...]
 
@@ -232,6 +234,11 @@ class Reason:
         shown = {name: _shown(name, value, translate) for name, value in self.parameters}
         words = WORDS[self.code].sentence
         return translate(words) % shown
+
+
+def refused(code: ReasonCode) -> ActionRefused:
+    """For a service to raise: why it leaves a row alone."""
+    return ActionRefused(gettext_lazy(WORDS[code].sentence), code=code)
 
 
 def _shown(name: str, value: Parameter, translate: Callable[[str], str]) -> str:

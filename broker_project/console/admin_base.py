@@ -1,7 +1,7 @@
 """How the admin behaves everywhere: evidence is read-only, actions ask first and report what really changed.
 
 A model admin lists its actions as methods decorated with :func:`confirmed_action`; each calls a service for
-the chosen rows and returns an :class:`ActionReport`.
+the chosen rows by :func:`run_each` and returns an :class:`ActionReport`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from broker_project.console.lists import BaseAdmin, ListPage
+from broker_project.lib.errors import ActionFailed, ActionRefused, OutsideError
 from broker_project.lib.hidden_text import made_visible
+from broker_project.lib.redaction import redact
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -47,6 +49,9 @@ __all__ = [
     "TimelineAdmin",
     "confirmed_action",
     "in_time",
+    "primary_keys",
+    "run_each",
+    "who",
 ]
 
 
@@ -93,6 +98,36 @@ def in_time(rows: Iterable[RowT], report: ActionReport, seconds: float = ACTION_
             report.leave(_("no time left, choose it again"))
         else:
             yield row
+
+
+def run_each(rows: Iterable[RowT], done: str | Promise, service: Callable[[RowT], object]) -> ActionReport:
+    """Call a service for each row until the time is up, and count what came of it.
+
+    Rows for which it raises :class:`ActionRefused` are left alone, and the report says why.
+    """
+    report = ActionReport(done)
+    for row in in_time(rows, report):
+        try:
+            service(row)
+        except ActionFailed as failure:
+            report.fail(failure.sentence)
+        except ActionRefused as refusal:
+            report.leave(refusal.sentence)
+        except OutsideError as error:
+            report.leave(redact(str(error), 200))
+        else:
+            report.changed += 1
+    return report
+
+
+def primary_keys(queryset: QuerySet[Any]) -> list[Any]:
+    """Of the chosen rows, before any of them changes and the filter no longer finds it."""
+    return list(queryset.values_list("pk", flat=True))
+
+
+def who(request: HttpRequest) -> str:
+    """The person, as events and messages name them."""
+    return request.user.get_username()
 
 
 class EvidenceAdmin(ListPage[ModelT]):

@@ -1,4 +1,4 @@
-"""What can go wrong with an outside system. Clients raise only these.
+"""What can go wrong with an outside system, and with an action. Clients raise only the former.
 
     OutsideError
     ├── Temporary            worth another try
@@ -15,12 +15,16 @@
         ├── TooLarge         more bytes than we take
         ├── ForbiddenAddress an address that must not be fetched
         └── SwitchedOff      the system has no credentials
+    ActionRefused            what was asked for is not possible now; nothing was changed
+    ActionFailed             what was asked for was tried and did not work
 
 ``may_have_happened`` tells whether a call that changes something may have been carried out all the same: the
 connection broke or timed out after the request was sent, or the far side failed in the middle.
 """
 
 from __future__ import annotations
+
+from django.utils.functional import Promise
 
 
 class OutsideError(Exception):
@@ -124,3 +128,26 @@ def error_for_status(
     else:
         kind = Rejected
     return kind(system, message, status=status, retry_after_seconds=retry_after_seconds)
+
+
+class ActionRefused(Exception):
+    """Raised by the services that people and programs call; nothing was changed.
+
+    ``sentence`` is for people and may be a lazy translation. ``code`` is for programs. ``is_final`` is false where the
+    same request may succeed in a moment.
+    """
+
+    def __init__(self, sentence: str | Promise, *, code: str = "", is_final: bool = True) -> None:
+        super().__init__(sentence)
+        self.sentence, self.code, self.is_final = sentence, code, is_final
+
+    def __str__(self) -> str:
+        return str(self.sentence)
+
+
+class ActionFailed(Exception):
+    """The row says what became of it; ``sentence`` is for the report."""
+
+    def __init__(self, sentence: str | Promise) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence

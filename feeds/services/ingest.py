@@ -9,8 +9,9 @@ from itertools import islice
 from random import random
 
 from django.db import connection, transaction
+from django.utils.translation import gettext_lazy as _
 
-from broker_project.lib.errors import OutsideError
+from broker_project.lib.errors import ActionRefused, OutsideError
 from broker_project.lib.http import Fetcher
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redaction import redact
@@ -145,14 +146,14 @@ def insert_items(feed: Feed, entries: Sequence[Entry], now: datetime) -> int:
         return int(cursor.rowcount)
 
 
-def pause_feed(feed_id: int) -> bool:
-    return bool(Feed.objects.filter(pk=feed_id, is_enabled=True).update(is_enabled=False))
+def pause_feed(feed_id: int) -> None:
+    """Not fetched until somebody resumes it. Raises :class:`ActionRefused`."""
+    if not Feed.objects.filter(pk=feed_id, is_enabled=True).update(is_enabled=False):
+        raise ActionRefused(_("paused already"))
 
 
-def resume_feed(feed_id: int, now: datetime) -> bool:
-    """Enabled again, due at once, and without failures."""
-    return bool(
-        Feed.objects.filter(pk=feed_id, is_enabled=False).update(
-            is_enabled=True, next_fetch_at=now, failures=0
-        )
-    )
+def resume_feed(feed_id: int, now: datetime) -> None:
+    """Enabled again and due at once, its failures forgotten. Raises :class:`ActionRefused`."""
+    paused = Feed.objects.filter(pk=feed_id, is_enabled=False)
+    if not paused.update(is_enabled=True, next_fetch_at=now, failures=0):
+        raise ActionRefused(_("not paused"))

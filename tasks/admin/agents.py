@@ -18,8 +18,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action, run_each
 from broker_project.console.lists import DateRangeFilter, Tab
+from broker_project.lib.errors import ActionRefused
 from tasks import selectors
 from tasks.admin.shown import issue_link, local_time
 from tasks.lifecycle import AGENT_ID, agent_id_problem
@@ -175,13 +176,11 @@ class AgentAdmin(ListPage[Agent]):
         return self.switch(queryset, False, _("disabled"), _("disabled already"))
 
     def switch(self, queryset: QuerySet[Agent], on: bool, done: Any, otherwise: Any) -> ActionReport:
-        report = ActionReport(done)
-        for agent in queryset:
-            if switch_agent(agent, on, timezone.now()):
-                report.changed += 1
-            else:
-                report.leave(otherwise)
-        return report
+        def switch(agent: Agent) -> None:
+            if not switch_agent(agent, on, timezone.now()):
+                raise ActionRefused(otherwise)
+
+        return run_each(queryset, done, switch)
 
     @confirmed_action(
         description=_("Revoke the token"),
@@ -189,14 +188,12 @@ class AgentAdmin(ListPage[Agent]):
         permission="change",
     )
     def revoke(self, request: HttpRequest, queryset: QuerySet[Agent]) -> ActionReport:
-        report = ActionReport(_("without a token now"))
-        for agent in queryset:
-            if agent.token_hash:
-                revoke_token(agent, timezone.now())
-                report.changed += 1
-            else:
-                report.leave(_("had none"))
-        return report
+        def revoke(agent: Agent) -> None:
+            if not agent.token_hash:
+                raise ActionRefused(_("had none"))
+            revoke_token(agent, timezone.now())
+
+        return run_each(queryset, _("without a token now"), revoke)
 
     # Pages
 

@@ -12,14 +12,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, in_time
+from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, run_each, who
 from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from tasks import selectors
-from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short, who
+from tasks.admin.shown import RoleFilter, each_number, issue_link, local_time, outside_link, short
 from tasks.lifecycle import AssignmentState
 from tasks.models import STATE_CHOICES, Assignment
 from tasks.offers.heartbeat import lease_expires_at
-from tasks.services import admin_actions as operating
+from tasks.services import admin_actions
 
 
 @admin.register(Assignment)
@@ -90,27 +90,23 @@ class AssignmentAdmin(EvidenceAdmin[Assignment]):
         warning=_("Its agent is told to stop with its next heartbeat."),
     )
     def release(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
-        report = ActionReport(_("released"))
-        for row in in_time(list(queryset.select_related("agent", "repository")), report):
-            refusal = operating.release(row, who=who(request), now=timezone.now())
-            if refusal == operating.ENDED:
-                report.leave(row.get_state_display())
-            elif refusal:
-                report.leave(gettext(refusal))
-            else:
-                report.changed += 1
-        return report
+        rows = list(queryset.select_related("agent", "repository"))
+        return run_each(
+            rows,
+            _("released"),
+            lambda row: admin_actions.release(row, who=who(request), now=timezone.now()),
+        )
 
     @confirmed_action(
         description=_("Park the issue: no longer on offer"),
         warning=_("An agent at work on it is told to stop, and the issue gets a label and a comment."),
     )
     def park(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
-        return each_number(self.pairs(queryset), _("parked"), operating.park, request)
+        return each_number(self.pairs(queryset), _("parked"), admin_actions.park, request)
 
     @confirmed_action(description=_("Offer the issue again: label off, attempts forgotten"))
     def offer_again(self, request: HttpRequest, queryset: QuerySet[Assignment]) -> ActionReport:
-        return each_number(self.pairs(queryset), _("offered again"), operating.offer_again, request)
+        return each_number(self.pairs(queryset), _("offered again"), admin_actions.offer_again, request)
 
     @staticmethod
     def pairs(queryset: QuerySet[Assignment]) -> list[tuple[Any, int]]:

@@ -18,17 +18,23 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, record_action
+from broker_project.console.admin_base import (
+    ActionReport,
+    EvidenceAdmin,
+    confirmed_action,
+    record_action,
+    who,
+)
 from broker_project.console.lists import DateRangeFilter, Tab
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.hidden_text import hidden_count
 from tasks import selectors
 from tasks.admin.differences import difference
-from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short, who
+from tasks.admin.shown import each_number, label_chips, outside_link, repository_of, short
 from tasks.lifecycle import LIVE_STATES, PARKED
 from tasks.models import Issue
 from tasks.reasons import Reason, ReasonCode
-from tasks.services import admin_actions as operating
-from tasks.services import approvals
+from tasks.services import admin_actions, approvals
 
 CHANGE_PAGE = "admin:tasks_issue_change"
 
@@ -108,11 +114,13 @@ class IssueAdmin(EvidenceAdmin[Issue]):
         warning=_("An agent at work on it is told to stop, and the issue gets a label and a comment."),
     )
     def park(self, request: HttpRequest, queryset: QuerySet[Issue]) -> ActionReport:
-        return each_number(map(repository_of, queryset), _("parked"), operating.park, request)
+        return each_number(map(repository_of, queryset), _("parked"), admin_actions.park, request)
 
     @confirmed_action(description=_("Offer again: label off, attempts forgotten"))
     def offer_again(self, request: HttpRequest, queryset: QuerySet[Issue]) -> ActionReport:
-        return each_number(map(repository_of, queryset), _("offered again"), operating.offer_again, request)
+        return each_number(
+            map(repository_of, queryset), _("offered again"), admin_actions.offer_again, request
+        )
 
     # Pages
 
@@ -148,17 +156,19 @@ class IssueAdmin(EvidenceAdmin[Issue]):
     def approve(self, request: HttpRequest, issue: Issue) -> HttpResponse:
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        refusal = approvals.approve_edit(
-            issue.pk, request.POST.get("digest", ""), who=who(request), now=timezone.now()
-        )
-        if refusal:
-            text = gettext("Nothing was approved (%(why)s).") % {"why": gettext(refusal)}
+        page = CHANGE_PAGE
+        seen = request.POST.get("digest", "")
+        try:
+            approvals.approve_edit(issue.pk, seen, who=who(request), now=timezone.now())
+        except ActionRefused as refusal:
+            text = gettext("Nothing was approved (%(why)s).") % {"why": refusal.sentence}
             self.message_user(request, text, messages.WARNING)
+            if refusal.code == ReasonCode.EDITED_AGAIN:
+                page = "admin:tasks_issue_difference"
         else:
             record_action(request, Issue, [issue], "approve")
             self.message_user(request, gettext("The new text is approved."), messages.SUCCESS)
-        address = "admin:tasks_issue_difference" if refusal == approvals.CHANGED_AGAIN else CHANGE_PAGE
-        return HttpResponseRedirect(reverse(address, args=[issue.pk]))
+        return HttpResponseRedirect(reverse(page, args=[issue.pk]))
 
     def by_number(self, request: HttpRequest, repository_id: int, number: int) -> HttpResponse:
         """A fix task's number is its pull request's; both kinds are found by it."""

@@ -14,9 +14,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action
+from broker_project.console.admin_base import ActionReport, ListPage, confirmed_action, run_each
 from broker_project.console.lists import Tab
 from broker_project.lib.environment import ConfigError
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.redis.key_config import check_namespace
 from tasks import selectors
 from tasks.models import Repository
@@ -88,12 +89,11 @@ class RepositoryAdmin(ListPage[Repository]):
         forget_repositories()
 
     def switch(self, queryset: QuerySet[Repository], on: bool, done: Any, otherwise: Any) -> ActionReport:
-        report = ActionReport(done)
-        for row in queryset:
-            if Repository.objects.filter(pk=row.pk, is_enabled=not on).update(is_enabled=on):
-                report.changed += 1
-            else:
-                report.leave(otherwise)
+        def switch(row: Repository) -> None:
+            if not Repository.objects.filter(pk=row.pk, is_enabled=not on).update(is_enabled=on):
+                raise ActionRefused(otherwise)
+
+        report = run_each(queryset, done, switch)
         forget_repositories()
         return report
 

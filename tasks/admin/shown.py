@@ -12,18 +12,13 @@ from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from broker_project.console.admin_base import ActionReport, in_time
+from broker_project.console.admin_base import ActionReport, run_each, who
 from broker_project.lib.hidden_text import made_visible
 from tasks.models import Issue, Repository
 
 TITLE_CHARACTERS = 90
-
-
-def who(request: HttpRequest) -> str:
-    return request.user.get_username()
 
 
 def short(text: str, characters: int = TITLE_CHARACTERS) -> str:
@@ -54,17 +49,10 @@ def issue_link(repository_id: int, number: int) -> SafeString:
 
 
 def each_number(
-    pairs: Iterable[tuple[Repository, int]], done: Any, service: Callable[..., str], request: HttpRequest
+    pairs: Iterable[tuple[Repository, int]], done: Any, service: Callable[..., None], request: HttpRequest
 ) -> ActionReport:
     """A service of :mod:`tasks.services.admin_actions` for each issue."""
-    report = ActionReport(done)
-    for repository, number in in_time(pairs, report):
-        refusal = service(repository, number, who=who(request), now=timezone.now())
-        if refusal:
-            report.leave(_(refusal))
-        else:
-            report.changed += 1
-    return report
+    return run_each(pairs, done, lambda pair: service(*pair, who=who(request), now=timezone.now()))
 
 
 def repository_of(issue: Issue) -> tuple[Repository, int]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import redis_client
 from tasks.agents_api.answers import Refused, check_github_is_on
@@ -24,9 +25,9 @@ from tasks.offers.index import keys_of
 from tasks.offers.projector import read_rows
 from tasks.offers.redis_view import status_of
 from tasks.reasons import Reason, ReasonCode
-from tasks.services import admin_actions as operating
+from tasks.services.admin_actions import release
 from tasks.services.agents import agent_named, name_problem
-from tasks.services.checkouts import CheckoutRefused, check_out
+from tasks.services.checkouts import check_out
 from tasks.services.leases import (
     LeaseLost,
     complete_assignment,
@@ -41,14 +42,6 @@ REQUEST_ID_PREFIX = "mirin:"  # the HTTP API's request ids are others
 
 Fields = dict[str, Any]
 IssueNumber = Annotated[StrictInt, Field(ge=1, le=2_000_000_000)]
-
-
-class Refusal(Exception):
-    """``success: false`` with a code and a sentence. Not final: the same request may be tried again."""
-
-    def __init__(self, code: str, message: str, *, is_final: bool = True) -> None:
-        super().__init__(message)
-        self.code, self.message, self.is_final = code, message, is_final
 
 
 class Incoming(BaseModel):
@@ -67,19 +60,23 @@ class OfProcess(Incoming):
     agent_id: StrictStr | None = None
 
     def resolve(self) -> tuple[int, str]:
-        """Issue and agent. Raises :class:`Refusal` if they are not said, or said in two ways."""
+        """Issue and agent. Raises :class:`ActionRefused` if they are not said, or said in two ways."""
         number, agent = self.issue_number, self.agent_id
         if self.process_id is not None:
             match = PROCESS_ID.fullmatch(self.process_id)
             if match is None:
-                raise Refusal("bad_request", "processId: a process is called issue-{number}-{agent}.")
+                raise ActionRefused(
+                    "processId: a process is called issue-{number}-{agent}.", code="bad_request"
+                )
             if number not in (None, int(match[1])) or agent not in (None, match[2]):
-                raise Refusal("bad_request", "processId names another issue or agent than the rest.")
+                raise ActionRefused(
+                    "processId names another issue or agent than the rest.", code="bad_request"
+                )
             number, agent = int(match[1]), match[2]
         if number is None or agent is None:
-            raise Refusal("bad_request", "Name the processId, or issueNumber and agentId.")
+            raise ActionRefused("Name the processId, or issueNumber and agentId.", code="bad_request")
         if problem := name_problem(agent):
-            raise Refusal("bad_request", f"agentId: {problem}.")
+            raise ActionRefused(f"agentId: {problem}.", code="bad_request")
         return number, agent
 
 
@@ -108,17 +105,16 @@ def checkout_issue(repository: Repository, asked: Checkout, request_id: str, now
     try:
         check_github_is_on()
     except Refused as refused:
-        raise Refusal(refused.code, str(refused)) from None
+        raise ActionRefused(str(refused), code=refused.code) from None
     agent = agent_named(name)
     if not agent.is_enabled:
-        raise Refusal("agent_disabled", "This agent is switched off.")
+        raise ActionRefused("This agent is switched off.", code="agent_disabled")
     wanted = TaskType(asked.task_type) if asked.task_type else None
-    try:
-        assignment = check_out(repository, number, agent, REQUEST_ID_PREFIX + request_id, now, wanted)
-    except CheckoutRefused as refused:
-        raise Refusal(refused.code, refused.message, is_final=refused.is_final) from refused
+    assignment = check_out(repository, number, agent, REQUEST_ID_PREFIX + request_id, now, wanted)
     if assignment.number != number:
-        raise Refusal("bad_request", f"This requestId belongs to the checkout of issue {assignment.number}.")
+        raise ActionRefused(
+            f"This requestId belongs to the checkout of issue {assignment.number}.", code="bad_request"
+        )
     return {**described(assignment), "task": assignment.answer}
 
 
@@ -135,8 +131,8 @@ def checkin_issue(repository: Repository, asked: Checkin, request_id: str, now: 
             ended = release_assignment(assignment, name, now)
     except LeaseLost:
         assignment.refresh_from_db()
-        raise Refusal(
-            "not_owner", f"Issue {number} is no longer with {name}: it was {assignment.state}."
+        raise ActionRefused(
+            f"Issue {number} is no longer with {name}: it was {assignment.state}.", code="not_owner"
         ) from None
     return described(ended)
 
@@ -147,7 +143,9 @@ def heartbeat(repository: Repository, asked: Beat, request_id: str, now: datetim
     try:
         beaten = save_heartbeat(assignment.pk, name, asked.progress or "", now)
     except LeaseLost:
-        raise Refusal("lease_lost", f"The lease is lost: the assignment is {assignment.state}.") from None
+        raise ActionRefused(
+            f"The lease is lost: the assignment is {assignment.state}.", code="lease_lost"
+        ) from None
     restore_heartbeat(beaten, now)
     return {**described(beaten), "cancel": beaten.is_cancelled}
 
@@ -157,7 +155,7 @@ def get_issue_status(repository: Repository, asked: OfIssue, request_id: str, no
     (rows,) = read_rows(repository, [number], now)
     source = rows.issue or rows.pull
     if source is None:
-        raise Refusal("unknown_issue", f"There is no issue {number}.")
+        raise ActionRefused(f"There is no issue {number}.", code="unknown_issue")
     verdict = rows.candidate.verdict if rows.candidate is not None else None
     reason = verdict.reason if isinstance(verdict, NotOffered) else None
     if verdict is None:
@@ -183,7 +181,11 @@ def cleanup_process(repository: Repository, asked: Cleanup, request_id: str, now
     """End a process's assignment as released, and forget it among the zombies."""
     number, name = OfProcess.model_validate({"processId": asked.process_id}).resolve()
     assignment = last_of(repository, number, name, "unknown_process")
-    is_released = operating.release(assignment, who="mirin", now=now) == ""
+    is_released = True
+    try:
+        release(assignment, who="mirin", now=now)
+    except ActionRefused:
+        is_released = False
     redis_client().srem(keys_of(repository).key(k.PROCESSES_ZOMBIES), asked.process_id)
     assignment.refresh_from_db()
     return {**described(assignment), "released": is_released}
@@ -201,17 +203,19 @@ ACTIONS: dict[str, tuple[type[Incoming], Action]] = {
 
 
 def perform(repository: Repository, document: Fields, now: datetime) -> Fields:
-    """Do what a request asks for; what it returns goes into the response. Raises :class:`Refusal`."""
+    """Do what a request asks for; what it returns goes into the response. Raises :class:`ActionRefused`."""
     name = document.get("action")
     if not isinstance(name, str) or name not in ACTIONS:
-        raise Refusal("unknown_action", f"There is no such action; there are {', '.join(ACTIONS)}.")
+        raise ActionRefused(
+            f"There is no such action; there are {', '.join(ACTIONS)}.", code="unknown_action"
+        )
     model, action = ACTIONS[name]
     try:
         asked = model.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise Refusal("bad_request", f"{place}: {first['msg']}.") from error
+        raise ActionRefused(f"{place}: {first['msg']}.", code="bad_request") from error
     return action(repository, asked, str(document["requestId"]), now)
 
 
@@ -239,14 +243,14 @@ def live_on(repository: Repository, number: int) -> Assignment | None:
 
 
 def last_of(repository: Repository, number: int, agent: str, unknown: str = "not_checked_out") -> Assignment:
-    """The agent's last assignment of the issue. :class:`Refusal` if it never had one, or another has it."""
+    """The agent's last assignment of the issue. :class:`ActionRefused` if it never had one, or another has it."""
     rows = Assignment.objects.select_related("agent", "repository")
     found = rows.filter(repository=repository, number=number, agent__name=agent).order_by("-id").first()
     if found is not None and found.state == AssignmentState.LIVE:
         return found
     holder = live_on(repository, number)
     if holder is not None:
-        raise Refusal("not_owner", f"Issue {number} is with {holder.agent.name}.")
+        raise ActionRefused(f"Issue {number} is with {holder.agent.name}.", code="not_owner")
     if found is None:
-        raise Refusal(unknown, f"{agent} has not checked out issue {number}.")
+        raise ActionRefused(f"{agent} has not checked out issue {number}.", code=unknown)
     return found

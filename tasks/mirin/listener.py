@@ -25,10 +25,11 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.logs import get_logger
 from broker_project.lib.redis import keys as k
 from broker_project.lib.redis.client import CONNECT_SECONDS, connect, keyspace, redis_client
-from tasks.mirin.actions import Refusal, perform
+from tasks.mirin.actions import perform
 from tasks.models import Repository
 from tasks.offers.index import keys_of
 from tasks.repositories import enabled_repositories
@@ -156,10 +157,10 @@ class Listener:
         head = {"requestId": document["requestId"], "timestamp": now.isoformat()}
         try:
             if size > MAX_BYTES:
-                raise Refusal("too_large", f"A request may have {MAX_BYTES} bytes.")
+                raise ActionRefused(f"A request may have {MAX_BYTES} bytes.", code="too_large")
             return {**head, "success": True, **perform(repository, document, now)}, True
-        except Refusal as refusal:
-            refused = {"success": False, "error": refusal.code, "message": refusal.message}
+        except ActionRefused as refusal:
+            refused = {"success": False, "error": refusal.code, "message": str(refusal)}
             log.info("mirin refused", action=str(document.get("action"))[:50], code=refusal.code)
             return {**head, **refused}, refusal.is_final
         except (RedisError, DatabaseError):

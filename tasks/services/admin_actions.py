@@ -1,6 +1,6 @@
 """What people do by hand: take an assignment back, park an issue, offer it again.
 
-Every function answers with an empty string if it was done, else with the word for why it was left alone.
+Every function raises :class:`ActionRefused`, and changes nothing, where the state does not allow it.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
-from django.utils.translation import gettext_noop
 
-from broker_project.lib.errors import OutsideError
+from broker_project.lib.errors import ActionRefused, OutsideError
 from broker_project.lib.logs import get_logger
 from tasks.github.client import client_for
 from tasks.github.label_marks import mark_labels_changed
 from tasks.lifecycle import LIVE_STATES, PARKED, AssignmentState, IssueStatus
 from tasks.models import Assignment, FixTask, Issue, PullRequest, Repository
 from tasks.offers.projector import project
-from tasks.reasons import Reason, ReasonCode
+from tasks.reasons import Reason, ReasonCode, refused
 from tasks.services.events import make_event
 from tasks.services.labels import (
     LabelChanges,
@@ -32,25 +31,20 @@ from tasks.services.leases import end
 
 log = get_logger(__name__)
 
-AT_WORK = gettext_noop("an agent has it")
-BEING_ASSIGNED = gettext_noop("being assigned")
-CLOSED = gettext_noop("closed")
-ENDED = gettext_noop("ended already")
-NOT_PARKED = gettext_noop("not parked")
-PARKED_ALREADY = gettext_noop("parked already")
-GITHUB_SILENT = gettext_noop("GitHub does not answer")
 
-
-def release(assignment: Assignment, *, who: str, now: datetime) -> str:
+def release(assignment: Assignment, *, who: str, now: datetime) -> None:
     """End it: the issue is on offer at once, its agent hears ``cancel`` with the next heartbeat."""
-    return _take_back(assignment, who=who, now=now, is_parked=False)
+    if not _take_back(assignment, who=who, now=now, is_parked=False):
+        assignment.refresh_from_db(fields=["state"])
+        raise ActionRefused(assignment.get_state_display(), code=ReasonCode.ENDED_ALREADY)
 
 
-def _take_back(assignment: Assignment, *, who: str, now: datetime, is_parked: bool) -> str:
+def _take_back(assignment: Assignment, *, who: str, now: datetime, is_parked: bool) -> bool:
+    """False: it had ended already."""
     if assignment.state == AssignmentState.CLAIMING:
-        return BEING_ASSIGNED
+        raise refused(ReasonCode.BEING_ASSIGNED)
     reason = Reason.of(ReasonCode.PARKED_BY if is_parked else ReasonCode.RELEASED_BY, who=who)
-    ended = end(
+    return end(
         assignment,
         AssignmentState.RELEASED,
         who=who,
@@ -59,52 +53,50 @@ def _take_back(assignment: Assignment, *, who: str, now: datetime, is_parked: bo
         is_parked=is_parked,
         reason=reason,
     )
-    return "" if ended else ENDED
 
 
-def park(repository: Repository, number: int, *, who: str, now: datetime) -> str:
+def park(repository: Repository, number: int, *, who: str, now: datetime) -> None:
     """Out of the choice until somebody offers it again; a live assignment is taken back first."""
     labels = known_labels(repository, number)
     if labels is None:
-        return CLOSED
+        raise refused(ReasonCode.CLOSED)
     if PARKED in labels:
-        return PARKED_ALREADY
+        raise refused(ReasonCode.PARKED_ALREADY)
     live = (
         Assignment.objects.select_related("agent", "repository")
         .filter(repository=repository, number=number, state__in=LIVE_STATES)
         .first()
     )
     if live is not None:
-        return _take_back(live, who=who, now=now, is_parked=True)
+        if not _take_back(live, who=who, now=now, is_parked=True):
+            raise refused(ReasonCode.ENDED_ALREADY)
+        return
     changes = label_changes([PARKED], comment=parked_by(who))
-    return _change_labels(repository, number, labels, changes, "parked", who, now)
+    _change_labels(repository, number, labels, changes, "parked", who, now)
 
 
-def offer_again(repository: Repository, number: int, *, who: str, now: datetime) -> str:
+def offer_again(repository: Repository, number: int, *, who: str, now: datetime) -> None:
     """Label off, attempts forgotten, on offer at once if nothing else is in the way."""
     labels = known_labels(repository, number)
     if labels is None:
-        return CLOSED
+        raise refused(ReasonCode.CLOSED)
     if Assignment.objects.filter(repository=repository, number=number, state__in=LIVE_STATES).exists():
-        return AT_WORK
+        raise refused(ReasonCode.TAKEN)
     issues = Issue.objects.filter(repository=repository, number=number)
     fixes = FixTask.objects.filter(repository=repository, pull_number=number, state=FixTask.State.OPEN)
     was_refused = issues.exclude(refused_reason="").exists()
     if PARKED not in labels and not was_refused:
-        return NOT_PARKED
+        raise refused(ReasonCode.NOT_PARKED)
     if PARKED in labels:
-        refusal = _change_labels(
+        _change_labels(
             repository, number, labels, label_changes(remove=[PARKED]), "offered again", who, now
         )
-        if refusal:
-            return refusal
     else:
         event = make_event(repository, number, "offered again", now=now, who=who, to_status="open")
         event.save(force_insert=True)
     issues.update(lost_attempts=0, refused_reason="", coded_refusal=None)
     fixes.update(lost_attempts=0)
     project(repository, [number], now)
-    return ""
 
 
 def known_labels(repository: Repository, number: int) -> list[str] | None:
@@ -132,7 +124,7 @@ def _change_labels(
     what: str,
     who: str,
     now: datetime,
-) -> str:
+) -> None:
     """Change an idle issue's labels here and on GitHub. What GitHub does not take now is pending."""
     last = (
         Assignment.objects.select_related("agent", "repository")
@@ -141,7 +133,7 @@ def _change_labels(
         .first()
     )
     if last is None and not _tell_github(repository, number, changes):
-        return GITHUB_SILENT
+        raise refused(ReasonCode.GITHUB_SILENT)
     after = changed_labels(labels, changes)
     before_word, after_word = (
         IssueStatus.PARKED if PARKED in names else IssueStatus.OPEN for names in (labels, after)
@@ -158,7 +150,6 @@ def _change_labels(
     project(repository, [number], now)
     if last is not None:
         try_label_changes(last)
-    return ""
 
 
 def _tell_github(repository: Repository, number: int, changes: LabelChanges) -> bool:

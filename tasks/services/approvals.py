@@ -8,16 +8,12 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.utils.translation import gettext_noop
 
 from tasks.models import EditedIssue, Event, Issue, Repository
 from tasks.offers.policy import is_approved_by_labels
 from tasks.offers.projector import project
-from tasks.reasons import Reason, ReasonCode
+from tasks.reasons import Reason, ReasonCode, refused
 from tasks.services.events import make_event
-
-NOTHING_TO_APPROVE = gettext_noop("no edit waits for a look")
-CHANGED_AGAIN = gettext_noop("edited again meanwhile; look at the new difference")
 
 
 def digest_of(issue: Issue) -> str:
@@ -53,15 +49,14 @@ def note_edits(
     return events
 
 
-def approve_edit(issue_id: int, seen_digest: str, *, who: str, now: datetime) -> str:
-    """Let the text through that ``seen_digest`` stands for. Empty if done, else why it was left alone."""
+def approve_edit(issue_id: int, seen_digest: str, *, who: str, now: datetime) -> None:
+    """Let the text through that ``seen_digest`` stands for. Raises :class:`ActionRefused`."""
     with transaction.atomic():
         issue = Issue.objects.select_for_update().select_related("repository").get(pk=issue_id)
         if digest_of(issue) != seen_digest:
-            return CHANGED_AGAIN
+            raise refused(ReasonCode.EDITED_AGAIN)
         if not EditedIssue.objects.filter(issue=issue).delete()[0]:
-            return NOTHING_TO_APPROVE
+            raise refused(ReasonCode.NO_EDIT)
         event = make_event(issue.repository, issue.number, "approved", now=now, who=who)
         event.save(force_insert=True)
     project(issue.repository, [issue.number], now)
-    return ""

@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.http import Fetcher
 from broker_project.ops.clock.pollers import PollOptions
 from feeds.models import Feed, Item, ItemDetail
@@ -189,10 +190,12 @@ def test_only_due_and_enabled_feeds_are_fetched() -> None:
 def test_pause_and_resume() -> None:
     feed = Feed.objects.create(url="https://a.example.jp/", failures=4)
     now = timezone.now()
-    assert pause_feed(feed.pk) is True
-    assert pause_feed(feed.pk) is False
-    assert resume_feed(feed.pk, now) is True
-    assert resume_feed(feed.pk, now) is False
+    pause_feed(feed.pk)
+    with pytest.raises(ActionRefused):
+        pause_feed(feed.pk)
+    resume_feed(feed.pk, now)
+    with pytest.raises(ActionRefused):
+        resume_feed(feed.pk, now)
     feed.refresh_from_db()
     assert (feed.is_enabled, feed.failures, feed.next_fetch_at) == (True, 0, now)
 

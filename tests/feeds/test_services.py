@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from broker_project.lib.claims import LeaseLost
+from broker_project.lib.errors import ActionRefused
 from feeds.lifecycle import OPEN, WAITING, Outcome, Status
 from feeds.models import Item, ItemDetail, ItemEvent, ItemLease, Post
 from feeds.selectors import pending_candidates, screening_candidates
@@ -205,9 +207,8 @@ def test_retry(make_item: MakeItem, status: int, reason: int | None, refused: st
 
     item = make_item(status=Status(status), reason=reason, retry_count=4)
     ItemDetail.objects.update(summary="old", summary_source="gemini")
-    with override("en"):
-        refusal = actions.retry_item(item.pk, "admin", timezone.now())
-        assert (str(refusal.why) if refusal else "") == refused
+    with override("en"), pytest.raises(ActionRefused, match=refused) if refused else nullcontext():
+        actions.retry_item(item.pk, "admin", timezone.now())
     item.refresh_from_db()
     if refused:
         assert (item.status, item.retry_count) == (status, 4)
@@ -223,25 +224,27 @@ def test_retry_keeps_a_post_that_may_exist(make_item: MakeItem) -> None:
     make_post(draft)
     make_post(unclear, Post.State.UNCLEAR)
     for item in (draft, unclear):
-        assert actions.retry_item(item.pk, "admin", timezone.now()) is None
+        actions.retry_item(item.pk, "admin", timezone.now())
     assert [post.item_id for post in Post.objects.all()] == [unclear.pk]
 
 
 def test_skip(make_item: MakeItem) -> None:
     item = make_item(status=Status.PENDING)
-    assert actions.skip_item(item.pk, "admin", timezone.now()) is None
+    actions.skip_item(item.pk, "admin", timezone.now())
     item.refresh_from_db()
     assert (item.status, item.reason) == (3, 1)
-    assert actions.skip_item(item.pk, "admin", timezone.now()) is not None
+    with pytest.raises(ActionRefused):
+        actions.skip_item(item.pk, "admin", timezone.now())
 
 
 def test_what_is_being_worked_on_is_left_alone(make_item: MakeItem) -> None:
     item = make_item()
     transitions.claim_item(item.pk, WAITING, "a", timezone.now())
     for service in (actions.retry_item, actions.skip_item):
-        refusal = service(item.pk, "admin", timezone.now())
-        assert refusal is not None
-    assert actions.edit_summary(item.pk, "text", "admin", timezone.now()) is not None
+        with pytest.raises(ActionRefused):
+            service(item.pk, "admin", timezone.now())
+    with pytest.raises(ActionRefused):
+        actions.edit_summary(item.pk, "text", "admin", timezone.now())
     item.refresh_from_db()
     assert item.status == Status.UNPROCESSED
 
@@ -249,10 +252,11 @@ def test_what_is_being_worked_on_is_left_alone(make_item: MakeItem) -> None:
 def test_a_summary_is_edited_until_the_post_is_on_its_way(make_item: MakeItem) -> None:
     item = make_item(status=Status.PENDING)
     post = make_post(item)
-    assert actions.edit_summary(item.pk, " 人の書いた要約。 ", "admin", timezone.now()) is None
+    actions.edit_summary(item.pk, " 人の書いた要約。 ", "admin", timezone.now())
     detail = ItemDetail.objects.get()
     assert (detail.summary, detail.summary_source) == ("人の書いた要約。", "edited")
     assert not Post.objects.filter(pk=post.pk).exists()
     make_post(item, Post.State.INTENT)
-    assert actions.edit_summary(item.pk, "too late", "admin", timezone.now()) is not None
+    with pytest.raises(ActionRefused):
+        actions.edit_summary(item.pk, "too late", "admin", timezone.now())
     assert ItemDetail.objects.get().summary == "人の書いた要約。"

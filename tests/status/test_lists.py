@@ -21,7 +21,8 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from broker_project.console import lists as admin_lists
-from broker_project.console.admin_base import ActionReport, in_time
+from broker_project.console.admin_base import ActionReport, in_time, run_each
+from broker_project.lib.errors import ActionFailed, ActionRefused, Unreachable
 from feeds.models import Feed, Item, ItemDetail, ItemEvent
 from fixtures.models import Event as MatchEvent
 from fixtures.models import FixtureStatus
@@ -191,6 +192,22 @@ def test_an_action_begins_no_row_after_its_time() -> None:
     assert list(in_time([1, 2, 3], report, seconds=-1)) == []
     assert report.left_alone.total() == 3
     assert list(in_time([1, 2, 3], report, seconds=60)) == [1, 2, 3]
+
+
+def test_an_action_reports_what_became_of_each_row() -> None:
+    def service(row: int) -> None:
+        if row == 1:
+            raise ActionRefused("pending")
+        if row == 2:
+            raise ActionFailed("not fetched")
+        if row == 3:
+            raise Unreachable("GitHub", "no connection")
+
+    with translation.override("en"):
+        told = run_each(range(6), "set to retry", service).message("item", "items")
+    assert told == (
+        "3 items set to retry, 1 failed (not fetched), 2 left alone (pending: 1, GitHub: no connection: 1)"
+    )
 
 
 def test_only_what_is_looked_at_is_counted(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
 
-from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action
+from broker_project.console.admin_base import ActionReport, EvidenceAdmin, confirmed_action, run_each, who
 from broker_project.console.lists import DateRangeFilter, Tab, choice_tabs
 from broker_project.lib.config.dynamic import maintenance
+from broker_project.lib.errors import ActionRefused
 from broker_project.lib.kept import figure
 from broker_project.models import Poller, PollerRun
 from broker_project.ops.clock import poller_states
@@ -94,39 +95,34 @@ class PollerAdmin(EvidenceAdmin[Poller]):
         description=_("Run now"), warning=_("It runs in the background; its page shows how far it is.")
     )
     def run_now(self, request: HttpRequest, queryset: QuerySet[Poller]) -> ActionReport:
-        report = ActionReport(_("about to run"))
         stopped = maintenance().is_on
-        for poller in queryset:
+
+        def run(poller: Poller) -> None:
             if stopped:
-                report.leave(_("maintenance"))
-            elif poller.paused_at is not None:
-                report.leave(_("paused"))
-            else:
-                async_task(ENTRY_POINT, poller.name, by=request.user.get_username())
-                report.changed += 1
-        return report
+                raise ActionRefused(_("maintenance"))
+            if poller.paused_at is not None:
+                raise ActionRefused(_("paused"))
+            async_task(ENTRY_POINT, poller.name, by=who(request))
+
+        return run_each(queryset, _("about to run"), run)
 
     @confirmed_action(description=_("Pause"), warning=_("It stands still until somebody resumes it."))
     def pause(self, request: HttpRequest, queryset: QuerySet[Poller]) -> ActionReport:
-        report = ActionReport(_("paused"))
-        for poller in queryset:
+        def pause(poller: Poller) -> None:
             rows = Poller.objects.filter(pk=poller.pk, paused_at__isnull=True)
-            if rows.update(paused_at=timezone.now(), paused_by=request.user.get_username()):
-                report.changed += 1
-            else:
-                report.leave(_("paused already"))
-        return report
+            if not rows.update(paused_at=timezone.now(), paused_by=who(request)):
+                raise ActionRefused(_("paused already"))
+
+        return run_each(queryset, _("paused"), pause)
 
     @confirmed_action(description=_("Resume"))
     def resume(self, request: HttpRequest, queryset: QuerySet[Poller]) -> ActionReport:
-        report = ActionReport(_("resumed"))
-        for poller in queryset:
+        def resume(poller: Poller) -> None:
             rows = Poller.objects.filter(pk=poller.pk, paused_at__isnull=False)
-            if rows.update(paused_at=None, paused_by=""):
-                report.changed += 1
-            else:
-                report.leave(_("not paused"))
-        return report
+            if not rows.update(paused_at=None, paused_by=""):
+                raise ActionRefused(_("not paused"))
+
+        return run_each(queryset, _("resumed"), resume)
 
     # Pages
 
