@@ -35,8 +35,7 @@ from broker_project.lib.claims import LeaseLost
 from broker_project.lib.errors import ActionFailed, ActionRefused
 from broker_project.lib.http import Fetcher
 from broker_project.lib.redaction import redact
-from feeds import explanation as standing
-from feeds import selectors
+from feeds import explanation, selectors
 from feeds.lifecycle import EVENT_WORDS, FAILURES, WAITING, Outcome, Status
 from feeds.models import Feed, FeedSettings, Item, ItemDetail, ItemEvent, Post
 from feeds.services.actions import edit_summary, retry_item, skip_item
@@ -215,8 +214,8 @@ class ItemAdmin(EvidenceAdmin[Item]):
         may_act = self.has_operate_permission(request)
         return {
             "item": row,
-            "standing": standing.item_standing(row, detail, lease, post, timezone.now()),
-            "allowed": standing.allowed_actions(row, lease) if may_act else [],
+            "explanation": explanation.explain_item(row, detail, lease, post, timezone.now()),
+            "allowed": explanation.allowed_actions(row, lease) if may_act else [],
             "detail": detail,
             "post": post,
             "post_address": _outside_link(post.url, post.url) if post else "",

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext_noop as _
 
 from broker_project.lib.errors import ActionRefused
+from broker_project.lib.sentences import Words
 
 Parameter = str | int | tuple[str, ...] | tuple[int, ...]
 
@@ -85,11 +86,6 @@ class BranchProblem(StrEnum):
     SHELL = "shell"
     PROTECTED = "protected"
     OWN_BASE = "own_base"
-
-
-class Words(NamedTuple):
-    sentence: str
-    advice: str = ""  # what a person can do about it
 
 
 WORDS: dict[ReasonCode, Words] = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from redis.exceptions import RedisError
 
 from broker_project.lib.config.dynamic import RateLimit, read_rate_limit
@@ -109,66 +111,95 @@ def fixtures_pipeline() -> Pipeline:
     return Pipeline("fixtures", _("Matches"), "/status/fixtures/", flow, [aside])
 
 
+class NeedKind(StrEnum):
+    POLLER_FAILING = "poller_failing"
+    AGENT_SILENT = "agent_silent"
+    REPOSITORY_UNREADABLE = "repository_unreadable"
+    ISSUE_PARKED = "issue_parked"
+    ISSUE_EDITED = "issue_edited"
+    ITEM_GIVEN_UP = "item_given_up"
+    MATCH_FAILED = "match_failed"
+    POST_UNCLEAR = "post_unclear"
+    FEED_FAILING = "feed_failing"
+    QUOTA_LOW = "quota_low"
+
+
+class NeedPage(NamedTuple):
+    """How a kind of need is shown: its words, the list that shows the rows, and its colour."""
+
+    words: str
+    url: str
+    tone: str = "warn"
+
+
+# In the order of the list: the bad ones first.
+NEEDS: dict[NeedKind, NeedPage] = {
+    NeedKind.POLLER_FAILING: NeedPage(gettext_noop("pollers late or failed"), "/admin/broker/poller/", "bad"),
+    NeedKind.AGENT_SILENT: NeedPage(
+        gettext_noop("agents without a heartbeat"), "/admin/tasks/assignment/?state__exact=live", "bad"
+    ),
+    NeedKind.REPOSITORY_UNREADABLE: NeedPage(
+        gettext_noop("repositories that cannot be read"), "/admin/tasks/repository/", "bad"
+    ),
+    NeedKind.ISSUE_PARKED: NeedPage(gettext_noop("issues parked"), "/admin/tasks/issue/?state=parked"),
+    NeedKind.ISSUE_EDITED: NeedPage(
+        gettext_noop("issues edited after their approval"), "/admin/tasks/issue/?state=edited"
+    ),
+    NeedKind.ITEM_GIVEN_UP: NeedPage(
+        gettext_noop("items given up"), "/admin/feeds/item/?status__exact=3&reason__exact=6"
+    ),
+    NeedKind.MATCH_FAILED: NeedPage(
+        gettext_noop("matches failed"), "/admin/fixtures/fixturestatus/?status__exact=failed"
+    ),
+    NeedKind.POST_UNCLEAR: NeedPage(
+        gettext_noop("posts with an unclear answer"), "/admin/feeds/item/?status__exact=2"
+    ),
+    NeedKind.FEED_FAILING: NeedPage(gettext_noop("feeds that fail"), "/admin/feeds/feed/"),
+    NeedKind.QUOTA_LOW: NeedPage(gettext_noop("request budgets nearly used up"), "/status/"),
+}
+
+
 @dataclass(frozen=True)
 class Need:
     """Something that a person should look at."""
 
-    text: str
+    kind: NeedKind
     count: int
-    url: str
-    tone: str = "warn"
+
+    @property
+    def text(self) -> str:
+        return _(NEEDS[self.kind].words)
+
+    @property
+    def url(self) -> str:
+        return NEEDS[self.kind].url
+
+    @property
+    def tone(self) -> str:
+        return NEEDS[self.kind].tone
 
 
 def needs(
     now: datetime, pollers: Iterable[PollerState], pipelines: Iterable[Pipeline], budgets: Iterable[Budget]
 ) -> list[Need]:
     """What waits for a person, the worst first; empty on a good day."""
-    aside = {
-        pipeline.name: pipeline.asides[0].count for pipeline in pipelines
-    }  # the first of each is the worst
+    worst = {pipeline.name: pipeline.asides[0].count for pipeline in pipelines}
     silent = Assignment.objects.filter(state=AssignmentState.LIVE, last_heartbeat_at__lt=lost_before(now))
-    feeds = feed_selectors.failing_feeds().count()
-    repositories = Repository.objects.filter(is_enabled=True).exclude(last_error="").count()
-    late = [state for state in pollers if state.needs_a_person]
-    rows = [
-        (_("pollers late or failed"), len(late), "/admin/broker/poller/", "bad"),
-        (
-            _("agents without a heartbeat"),
-            silent.count(),
-            "/admin/tasks/assignment/?state__exact=live",
-            "bad",
+    counts = {
+        NeedKind.POLLER_FAILING: sum(state.needs_a_person for state in pollers),
+        NeedKind.AGENT_SILENT: silent.count(),
+        NeedKind.REPOSITORY_UNREADABLE: (
+            Repository.objects.filter(is_enabled=True).exclude(last_error="").count()
         ),
-        (_("repositories that cannot be read"), repositories, "/admin/tasks/repository/", "bad"),
-        (_("issues parked"), aside["tasks"], "/admin/tasks/issue/?state=parked", "warn"),
-        (
-            _("issues edited after their approval"),
-            task_selectors.issue_counts()["edited"],
-            "/admin/tasks/issue/?state=edited",
-            "warn",
-        ),
-        (
-            _("items given up"),
-            aside["feeds"],
-            "/admin/feeds/item/?status__exact=3&reason__exact=6",
-            "warn",
-        ),
-        (
-            _("matches failed"),
-            aside["fixtures"],
-            "/admin/fixtures/fixturestatus/?status__exact=failed",
-            "warn",
-        ),
-        (
-            _("posts with an unclear answer"),
-            feed_selectors.unclear_post_count(),
-            "/admin/feeds/item/?status__exact=2",
-            "warn",
-        ),
-        (_("feeds that fail"), feeds, "/admin/feeds/feed/", "warn"),
-        (_("request budgets nearly used up"), sum(b.is_low for b in budgets), "/status/", "warn"),
-    ]
-    found = [Need(text, count, url, tone) for text, count, url, tone in rows if count]
-    return sorted(found, key=lambda need: need.tone != "bad")
+        NeedKind.ISSUE_PARKED: worst["tasks"],
+        NeedKind.ISSUE_EDITED: task_selectors.issue_counts()["edited"],
+        NeedKind.ITEM_GIVEN_UP: worst["feeds"],
+        NeedKind.MATCH_FAILED: worst["fixtures"],
+        NeedKind.POST_UNCLEAR: feed_selectors.unclear_post_count(),
+        NeedKind.FEED_FAILING: feed_selectors.failing_feeds().count(),
+        NeedKind.QUOTA_LOW: sum(budget.is_low for budget in budgets),
+    }
+    return [Need(kind, counts[kind]) for kind in NEEDS if counts[kind]]
 
 
 @dataclass(frozen=True)

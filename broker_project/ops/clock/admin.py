@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import formats, timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django_q.tasks import async_task
 
@@ -55,7 +54,7 @@ class PollerAdmin(EvidenceAdmin[Poller]):
 
     @admin.display(description=_("what it does"))
     def purpose(self, poller: Poller) -> str:
-        return gettext(self._states[poller.name].purpose)
+        return self._states[poller.name].purpose
 
     @admin.display(description=_("schedule"))
     def schedule(self, poller: Poller) -> str:
@@ -63,7 +62,7 @@ class PollerAdmin(EvidenceAdmin[Poller]):
 
     @admin.display(description=_("state"))
     def shown_state(self, poller: Poller) -> str:
-        return self._states[poller.name].state_word
+        return self._states[poller.name].shown_condition
 
     @admin.display(description=_("last run"))
     def last_started(self, poller: Poller) -> str:

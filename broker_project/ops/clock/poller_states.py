@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Max, OuterRef, Subquery
+from django.db.models import Max, OuterRef, Subquery, TextChoices
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django_q.models import Schedule
 
 from broker_project.lib.config.dynamic import maintenance
@@ -16,6 +17,17 @@ from broker_project.models import Poller, PollerRun
 from broker_project.ops.clock.pollers import PollerSpec, poller_table
 
 LATE_AFTER_INTERVALS = 3
+
+
+class PollerCondition(TextChoices):
+    """How a poller is doing. The values are also the names that style sheets use."""
+
+    PAUSED = "paused", gettext_lazy("paused")
+    MAINTENANCE = "maintenance", gettext_lazy("maintenance")
+    RUNNING = "running", gettext_lazy("running")
+    LATE = "late", gettext_lazy("late")
+    FAILED = "failed", gettext_lazy("failed")
+    WAITING = "waiting", gettext_lazy("waiting")
 
 
 @dataclass(frozen=True)
@@ -47,37 +59,28 @@ class PollerState:
         return duration_in_words(self.last_run) if self.last_run else ""
 
     @property
-    def word(self) -> str:
-        """A plain word for style sheets and programs."""
+    def condition(self) -> PollerCondition:
+        is_running = self.last_run is not None and self.last_run.outcome == PollerRun.Outcome.RUNNING
+        has_failed = self.last_run is not None and self.last_run.outcome == PollerRun.Outcome.FAILED
         if self.row.paused_at is not None:
-            return "paused"
+            return PollerCondition.PAUSED
         if maintenance().is_on:
-            return "maintenance"
-        if self.last_run is not None and self.last_run.outcome == PollerRun.Outcome.RUNNING:
-            return "late" if self.is_late else "running"
+            return PollerCondition.MAINTENANCE
         if self.is_late:
-            return "late"
-        if self.last_run is not None and self.last_run.outcome == PollerRun.Outcome.FAILED:
-            return "failed"
-        return "waiting"
+            return PollerCondition.LATE
+        if is_running:
+            return PollerCondition.RUNNING
+        return PollerCondition.FAILED if has_failed else PollerCondition.WAITING
 
     @property
-    def state_word(self) -> str:
-        words = {
-            "paused": _("paused by %(who)s") % {"who": self.row.paused_by}
-            if self.row.paused_by
-            else _("paused"),
-            "maintenance": _("maintenance"),
-            "running": _("running"),
-            "late": _("late"),
-            "failed": _("failed"),
-            "waiting": _("waiting"),
-        }
-        return words[self.word]
+    def shown_condition(self) -> str:
+        if self.condition is PollerCondition.PAUSED and self.row.paused_by:
+            return _("paused by %(who)s") % {"who": self.row.paused_by}
+        return str(self.condition.label)
 
     @property
     def needs_a_person(self) -> bool:
-        return self.word in {"late", "failed"}
+        return self.condition in {PollerCondition.LATE, PollerCondition.FAILED}
 
 
 def duration_in_words(run: PollerRun) -> str:

@@ -40,12 +40,12 @@ def page(thing: Any, *, group: str = "operator") -> Any:
 def told(thing: Any) -> tuple[str, list[str], bool]:
     """The words on its page, the names of the buttons, and whether all is well."""
     answer = page(thing)
-    standing = answer.context["standing"]
+    explanation = answer.context["explanation"]
     text = answer.content.decode()
-    assert ("Why is it not moving?" in text) is not standing.is_well
+    assert ("Why is it not moving?" in text) is not explanation.is_well
     names = [name for name, _label in answer.context["allowed"]]
     assert all(f'value="{name}"' in text for name in names)
-    return f"{standing.words} {standing.advice}", names, standing.is_well
+    return f"{explanation.sentence} {explanation.advice}", names, explanation.is_well
 
 
 def make_item(**fields: Any) -> Item:
