@@ -88,9 +88,7 @@ def offer_again(repository: Repository, number: int, *, who: str, now: datetime)
     if PARKED not in labels and not was_refused:
         raise refused(ReasonCode.NOT_PARKED)
     if PARKED in labels:
-        _change_labels(
-            repository, number, labels, label_changes(remove=[PARKED]), "offered again", who, now
-        )
+        _change_labels(repository, number, labels, label_changes(remove=[PARKED]), "offered again", who, now)
     else:
         event = make_event(repository, number, "offered again", now=now, who=who, to_status="open")
         event.save(force_insert=True)
