@@ -50,7 +50,7 @@ def test_columns_and_indexes() -> None:
     if connection.vendor == "postgresql":
         found = select(
             "SELECT column_name, data_type, is_nullable FROM information_schema.columns"
-            " WHERE table_name = 'items' ORDER BY ordinal_position"
+            " WHERE table_schema = current_schema() AND table_name = 'items' ORDER BY ordinal_position"
         )
         types = [
             (name, POSTGRES_TYPES[kind], "NO" if required else "YES") for name, kind, required, _ in COLUMNS
