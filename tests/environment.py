@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -29,6 +30,9 @@ for _name in ("DATABASE_URL", "GCS_BUCKET", "STORAGE_EMULATOR_HOST", "PORT", "HO
 # Bytecode is kept whatever the shell says: a run starts a hundred processes that would each compile the project.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A shell that starts us in the background has SIGINT ignored, here and in everything that we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 VAR = tempfile.mkdtemp(prefix="broker-test-")
 atexit.register(shutil.rmtree, VAR, ignore_errors=True)

@@ -276,6 +276,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_small_run_leaves_figures_and_a_chart_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

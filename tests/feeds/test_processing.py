@@ -26,7 +26,7 @@ from feeds.writing.summaries import OfflineSummariser, divided
 from sandbox.launcher import SandboxHandle
 from tests.feeds.conftest import MakeItem, add_page, page_url, posts_for
 
-pytestmark = [pytest.mark.django_db, pytest.mark.process]  # reads PDF files in a process of its own
+pytestmark = pytest.mark.django_db
 
 REPORT = "01kiban04_02000401"  # two documents
 NOT_READY = "01tsushin08_02000155"

@@ -19,7 +19,6 @@ from fixtures.lifecycle import jst_text
 from fixtures.models import FixtureStatus, Match
 
 pytestmark = [pytest.mark.django_db, pytest.mark.database]
-NOW = timezone.now()
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +51,9 @@ def make_item(**fields: Any) -> Item:
     return Item.objects.create(
         url=f"https://example.org/{Item.objects.count()}",
         title="t",
-        published_at=NOW,
-        created_at=NOW,
-        last_checked_at=NOW,
+        published_at=timezone.now(),
+        created_at=timezone.now(),
+        last_checked_at=timezone.now(),
         **fields,
     )
 
@@ -84,11 +83,15 @@ def test_an_item(fields: dict[str, Any], words: str, actions: list[str], is_well
 def test_an_item_in_somebody_s_hands_cannot_be_acted_on() -> None:
     item = make_item(status=0)
     lease = ItemLease.objects.create(
-        item=item, token="t", claimed_by="worker-1", claimed_at=NOW, expires_at=NOW + timedelta(minutes=5)
+        item=item,
+        token="t",
+        claimed_by="worker-1",
+        claimed_at=timezone.now(),
+        expires_at=timezone.now() + timedelta(minutes=5),
     )
     assert told(item)[0].startswith("worker-1 works on it")
     assert told(item)[1] == []
-    ItemLease.objects.filter(pk=lease.pk).update(expires_at=NOW - timedelta(minutes=1))
+    ItemLease.objects.filter(pk=lease.pk).update(expires_at=timezone.now() - timedelta(minutes=1))
     words, _names, is_well = told(item)
     assert "did not come back" in words
     assert not is_well
@@ -98,7 +101,7 @@ def test_a_draft_waits_for_its_feed() -> None:
     item = make_item(status=2)
     feed = Feed.objects.create(url="https://a.example.org/", is_dry_run=True)
     ItemDetail.objects.create(item=item, feed=feed)
-    Post.objects.create(item=item, text="t", idempotency_key="k", created_at=NOW)
+    Post.objects.create(item=item, text="t", idempotency_key="k", created_at=timezone.now())
     assert "its feed is on dry run" in told(item)[0]
     Post.objects.update(state=Post.State.UNCLEAR)
     assert "answer was unclear" in told(item)[0]
@@ -106,7 +109,7 @@ def test_a_draft_waits_for_its_feed() -> None:
 
 def test_what_stops_everything_comes_first() -> None:
     item = make_item(status=0)
-    Poller.objects.create(name="items", paused_at=NOW, paused_by="somebody")
+    Poller.objects.create(name="items", paused_at=timezone.now(), paused_by="somebody")
     assert "“items” is paused by somebody" in told(item)[0]
     set_flag(k.FLAG_MAINTENANCE, "moving house")
     assert "Maintenance: all pollers stand still. moving house" in told(item)[0]
@@ -115,7 +118,7 @@ def test_what_stops_everything_comes_first() -> None:
 
 
 def make_match(kickoff: timedelta, schedule: str = "NS", **fields: Any) -> FixtureStatus:
-    at = NOW + kickoff
+    at = timezone.now() + kickoff
     Match.objects.create(
         fixture_id="7",
         league_id=39,
@@ -127,8 +130,8 @@ def make_match(kickoff: timedelta, schedule: str = "NS", **fields: Any) -> Fixtu
         away_name="Away",
         kickoff_at=at,
         schedule=schedule,
-        discovered_at=NOW,
-        changed_at=NOW,
+        discovered_at=timezone.now(),
+        changed_at=timezone.now(),
     )
     return FixtureStatus.objects.create(
         fixture_id="7", date=jst_text(at)[:10], kickoff_jst=jst_text(at), **fields
@@ -167,20 +170,24 @@ def test_a_match(kickoff: int, fields: dict[str, Any], words: str, actions: list
 
 def test_a_match_stands_still_only_when_both_of_its_pollers_do() -> None:
     row = make_match(timedelta(0))
-    Poller.objects.create(name="dispatch", paused_at=NOW, paused_by="somebody")
+    Poller.objects.create(name="dispatch", paused_at=timezone.now(), paused_by="somebody")
     assert "Due now" in told(row)[0]
-    Poller.objects.create(name="fixtures", paused_at=NOW, paused_by="somebody")
+    Poller.objects.create(name="fixtures", paused_at=timezone.now(), paused_by="somebody")
     assert "is paused by somebody" in told(row)[0]
 
 
 def test_a_row_of_others_has_no_match_of_ours() -> None:
-    row = FixtureStatus.objects.create(fixture_id="x", date="2026-01-01", kickoff_jst=jst_text(NOW))
+    row = FixtureStatus.objects.create(
+        fixture_id="x", date="2026-01-01", kickoff_jst=jst_text(timezone.now())
+    )
     assert "the row came with the CSV" in told(row)[0]
 
 
 def test_a_viewer_reads_why_and_gets_no_buttons() -> None:
     item = make_item(status=1, reason=2)
-    ItemEvent.objects.create(item=item, what="wait", reason="x" * 3000, at=NOW, to_status="deferred")
+    ItemEvent.objects.create(
+        item=item, what="wait", reason="x" * 3000, at=timezone.now(), to_status="deferred"
+    )
     answer = page(item, group="viewer")
     text = answer.content.decode()
     assert "Why is it not moving?" in text

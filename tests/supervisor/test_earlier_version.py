@@ -32,6 +32,7 @@ def rows(var: Path, question: str) -> list[tuple[str, ...]]:
         return database.execute(question).fetchall()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_folder_of_an_earlier_version_starts_again(tmp_path: Path) -> None:
     key = unpack_var(tmp_path)

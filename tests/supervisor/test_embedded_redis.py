@@ -27,6 +27,8 @@ from broker_project.lib.redis.startup import check_redis
 from tests.support.broker_process import living, wait_for
 from tests.support.redis_server import start_redis
 
+pytestmark = pytest.mark.process  # of Redis
+
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[EmbeddedRedis]:
@@ -82,7 +84,6 @@ def test_it_listens_on_loopback_only(embedded: EmbeddedRedis) -> None:
     assert listening == ["127.0.0.1"]
 
 
-@pytest.mark.process
 def test_a_stranger_on_its_port_makes_it_move(embedded: EmbeddedRedis) -> None:
     stranger = start_redis(embedded_port(embedded.var))
     try:
@@ -162,7 +163,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.process
 @pytest.mark.skipif(not IS_LINUX, reason="the kernel's signal is Linux's own")
 def test_it_dies_with_a_starter_that_was_killed(tmp_path: Path) -> None:
     starter = subprocess.Popen(
@@ -187,7 +187,6 @@ child.wait()
 """
 
 
-@pytest.mark.process
 def test_the_guard_of_other_systems_ends_what_a_killed_parent_left(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", GUARDED], cwd=BASE_DIR, stdout=subprocess.PIPE, text=True
@@ -200,7 +199,6 @@ def test_the_guard_of_other_systems_ends_what_a_killed_parent_left(tmp_path: Pat
     wait_for(lambda: living(family) == [], "the guard to end its group", seconds=10)
 
 
-@pytest.mark.process
 def test_the_guard_ends_as_its_child_did() -> None:
     from broker_project.lib import processes
 
