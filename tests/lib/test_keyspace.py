@@ -192,5 +192,5 @@ def test_a_script_may_add_the_field_only_where_nothing_stands_behind_it() -> Non
     moved = Keyspace(replace(POPPO.names, patterns={"process_info": "process:{process}:info"}))
     assert moved.key(k.PROCESS_INFO, process="issue-1-a") == "poppo:process:issue-1-a:info"
     for keys, spec in ((moved, k.PROCESS_INFO), (POPPO, k.OPEN_ISSUES)):
-        with pytest.raises(ValueError, match="behind its field"):
+        with pytest.raises(ValueError, match="after its field"):
             keys.stem(spec)

@@ -24,6 +24,8 @@ from tests.soak.ledger import Ledger
 from tests.soak.signals import stopped
 from tests.support.broker_process import wait_for
 
+pytestmark = pytest.mark.process
+
 LIMIT_SECONDS = 60.0
 
 
