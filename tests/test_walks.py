@@ -29,12 +29,14 @@ def walks() -> Walks:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_document_has_the_walk_of_a_traced_run(name: str, walks: Walks) -> None:
     assert documented_walks(DOCUMENT.read_text(encoding="utf-8"))[name] == as_list(walks[name])
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_a_task_is_given_in_few_files(walks: Walks) -> None:
     assert len(files_in_order(walks["request-task"])) <= MOST_FILES_FOR_A_TASK
 
