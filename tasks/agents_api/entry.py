@@ -33,7 +33,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Scope = dict[str, Any]
 
 REQUEST_TASK_PATHS = frozenset({"/api/v1/request-task", "/request-task"})
-HEARTBEAT_PATH = re.compile(r"/api/v1/assignments/([0-9]{1,18})/heartbeat")
+# As many digits as Python turns into a number; Django finds no page for more.
+HEARTBEAT_PATH = re.compile(r"/api/v1/assignments/([0-9]{1,4300})/heartbeat")
 MAX_BODY_BYTES = 64 * 1024
 KEPT_ASSIGNMENTS = 20_000
 
